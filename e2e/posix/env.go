@@ -1,0 +1,90 @@
+package posix
+
+import (
+	"strings"
+	"time"
+)
+
+// Env says where the filesystem is and what is known about it.
+type Env struct {
+	// Dir is an existing directory on the filesystem, owned by root, every
+	// ancestor of which other users may traverse.
+	Dir string
+	// Peer is the same directory seen through a second mount; empty when there
+	// is none, and then Dir serves for both.
+	Peer string
+	// Local marks the control: an ordinary local filesystem.
+	Local bool
+	// Caps holds what the filesystem is known not to do.
+	Caps Caps
+	// Seed fixes the random cases; 0 chooses one from the clock.
+	Seed int64
+	// Ops is the number of operations of each random case; 0 is 1,500.
+	Ops int
+	// Deadline of a case that sets none of its own; 0 is 60 s.
+	Deadline time.Duration
+}
+
+// Cap is a property that not every filesystem has.
+type Cap string
+
+// What a filesystem may lack.
+const (
+	CapDirectIO    Cap = "O_DIRECT"
+	CapTmpfile     Cap = "O_TMPFILE"
+	CapSharedMmap  Cap = "shared mmap"
+	CapTrusted     Cap = "trusted xattrs"
+	CapSecurity    Cap = "security xattrs"
+	CapBigXattr    Cap = "xattr values of 64 KiB"
+	CapWideTimes   Cap = "times before 1902 and after 2446"
+	CapLocks       Cap = "locks"
+	CapManyLinks   Cap = "more than 65,000 links"
+	CapMillionDir  Cap = "directories of 1,000,000 entries in reasonable time"
+	CapPrograms    Cap = "real programs"
+	CapBigFile     Cap = "files of 2^53 bytes"
+	CapXattrOnLink Cap = "trusted xattrs on a symlink"
+)
+
+// Caps maps what is missing to the reason; cases that need it are skipped with
+// that reason. The zero value asks for everything.
+type Caps map[Cap]string
+
+// Case is one independent test. Its name is unique within its group.
+type Case struct {
+	Name     string
+	Needs    []Cap
+	Deadline time.Duration // 0: Env.Deadline
+	Fn       func(*C)
+}
+
+// Group holds the cases of one call or subject.
+type Group struct {
+	Name  string
+	Cases []Case
+}
+
+// Suite is every case, grouped.
+var Suite = []Group{}
+
+// lookup finds a case by "group/case".
+func lookup(name string) (Case, bool) {
+	group, rest, _ := strings.Cut(name, "/")
+	for _, g := range Suite {
+		if g.Name != group {
+			continue
+		}
+		for _, cs := range g.Cases {
+			if cs.Name == rest {
+				return cs, true
+			}
+		}
+	}
+	return Case{}, false
+}
+
+func (e Env) deadline(cs Case) time.Duration {
+	if cs.Deadline > 0 {
+		return cs.Deadline
+	}
+	return e.Deadline
+}

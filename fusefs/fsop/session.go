@@ -1,0 +1,242 @@
+package fsop
+
+// Messages between a client's session and the coordinator, beside requests.
+// A client opens a connection, sends Attach, and then requests, keepalives and
+// acknowledgements; the coordinator answers each and may push notices at any
+// time. Replies and notices arrive in the order in which they were written,
+// and the client handles them in that order: coherence depends on it.
+
+// MessageKind tells the messages of one connection apart. Append only.
+type MessageKind uint8
+
+const (
+	MessageRequest   MessageKind = 1 // Request → Reply
+	MessageAttach    MessageKind = 2 // Attach → Attached
+	MessageKeepAlive MessageKind = 3 // KeepAlive → Kept
+	MessageAck       MessageKind = 4 // Ack, not answered
+	MessageDetach    MessageKind = 5 // Detach → Reply: ends the session
+	MessageStatus    MessageKind = 6 // StatusQuery → Reply with JSON in Data
+)
+
+// Attach binds a connection to a session. Session 0 opens a new one.
+type Attach struct {
+	Session uint64
+	Epoch   uint64 // the epoch asked for: equal to the session's rebinds, higher raises it (logged)
+	Nonce   [16]byte
+	Name    []byte // who mounts, for people
+	Token   []byte // bearer token of the volume
+}
+
+// Attached answers an Attach.
+type Attached struct {
+	Session uint64
+	Epoch   uint64
+	Term    uint64 // the coordinator's Raft term
+	LastSeq uint64 // the last mutation of the session that was applied
+	TTL     uint32 // lease term in milliseconds
+	Locked  []Ino  // inodes on which the session holds locks
+}
+
+// KeepAlive renews the session's leases. It is answered only after a quorum
+// confirmed the coordinator in a round that began after it arrived.
+type KeepAlive struct{ Session, Epoch uint64 }
+
+// Kept answers a KeepAlive.
+type Kept struct{ Term uint64 }
+
+// Detach ends the session for good: its locks are released.
+type Detach struct{ Session, Epoch uint64 }
+
+// Ack answers a notice: what it asked for has been done. Open lists those of
+// the notice's inodes that are open here.
+type Ack struct {
+	ID   uint64
+	Open []Ino
+}
+
+// StatusQuery asks a worker about itself and its group; any member answers.
+type StatusQuery struct{}
+
+// NoticeKind tells pushed notices apart. Append only.
+type NoticeKind uint8
+
+const (
+	NoticeRecall  NoticeKind = 1 // give up the leases on Inos, then acknowledge
+	NoticeOrphans NoticeKind = 2 // which of Inos are open? the others must not be opened without asking
+	NoticeResign  NoticeKind = 3 // this coordinator has ended; Hint is the next one if known; not acknowledged
+)
+
+// Notice is pushed by the coordinator.
+type Notice struct {
+	Kind NoticeKind
+	ID   uint64
+	Inos []Ino
+	Hint uint64
+}
+
+// Message is one client-to-coordinator payload: exactly one field is set.
+type Message struct {
+	Kind      MessageKind
+	Request   *Request
+	Attach    *Attach
+	KeepAlive *KeepAlive
+	Ack       *Ack
+	Detach    *Detach
+	Status    *StatusQuery
+}
+
+// AppendMessage appends the message's encoding to b.
+func AppendMessage(b []byte, m *Message) []byte {
+	c := coder{buf: b}
+	c.version()
+	c.message(m)
+	return c.buf
+}
+
+// DecodeMessage parses a message; byte strings in it alias b.
+func DecodeMessage(b []byte) (*Message, error) {
+	c := coder{buf: b, decode: true}
+	var m Message
+	c.version()
+	c.message(&m)
+	return &m, c.end()
+}
+
+func (c *coder) message(m *Message) {
+	c.u8((*uint8)(&m.Kind))
+	switch m.Kind {
+	case MessageRequest:
+		c.request(fresh(c, &m.Request))
+	case MessageAttach:
+		a := fresh(c, &m.Attach)
+		c.u64(&a.Session)
+		c.u64(&a.Epoch)
+		for i := range a.Nonce {
+			c.u8(&a.Nonce[i])
+		}
+		c.bytes(&a.Name, NameMax)
+		c.bytes(&a.Token, 4096)
+	case MessageKeepAlive:
+		k := fresh(c, &m.KeepAlive)
+		c.u64(&k.Session)
+		c.u64(&k.Epoch)
+	case MessageAck:
+		a := fresh(c, &m.Ack)
+		c.u64(&a.ID)
+		c.inos(&a.Open)
+	case MessageDetach:
+		d := fresh(c, &m.Detach)
+		c.u64(&d.Session)
+		c.u64(&d.Epoch)
+	case MessageStatus:
+		fresh(c, &m.Status)
+	default:
+		c.fail("message kind")
+	}
+}
+
+// fresh returns the field, allocated first when decoding.
+func fresh[T any](c *coder, p **T) *T {
+	if c.decode {
+		*p = new(T)
+	}
+	return *p
+}
+
+// Answer is one coordinator-to-client payload that answers a message: a
+// failure, or exactly one of the others.
+type Answer struct {
+	Failure  *Failure
+	Reply    *Reply
+	Attached *Attached
+	Kept     *Kept
+}
+
+// Answer tags on the wire. Append only.
+const (
+	answerFailure  uint8 = 1
+	answerReply    uint8 = 2
+	answerAttached uint8 = 3
+	answerKept     uint8 = 4
+)
+
+// AppendAnswer appends the answer's encoding to b.
+func AppendAnswer(b []byte, a *Answer) []byte {
+	c := coder{buf: b}
+	c.version()
+	c.answer(a)
+	return c.buf
+}
+
+// DecodeAnswer parses an answer; byte strings in it alias b.
+func DecodeAnswer(b []byte) (*Answer, error) {
+	c := coder{buf: b, decode: true}
+	var a Answer
+	c.version()
+	c.answer(&a)
+	return &a, c.end()
+}
+
+func (a *Answer) tag() uint8 {
+	switch {
+	case a.Failure != nil:
+		return answerFailure
+	case a.Attached != nil:
+		return answerAttached
+	case a.Kept != nil:
+		return answerKept
+	}
+	return answerReply
+}
+
+func (c *coder) answer(a *Answer) {
+	tag := a.tag()
+	c.u8(&tag)
+	switch tag {
+	case answerFailure:
+		f := fresh(c, &a.Failure)
+		c.u8((*uint8)(&f.Code))
+		c.u64(&f.Hint)
+		detail := []byte(f.Detail)
+		c.bytes(&detail, 4096)
+		f.Detail = string(detail)
+	case answerReply:
+		c.reply(fresh(c, &a.Reply))
+	case answerAttached:
+		t := fresh(c, &a.Attached)
+		c.u64(&t.Session)
+		c.u64(&t.Epoch)
+		c.u64(&t.Term)
+		c.u64(&t.LastSeq)
+		c.u32(&t.TTL)
+		c.inos(&t.Locked)
+	case answerKept:
+		c.u64(&fresh(c, &a.Kept).Term)
+	default:
+		c.fail("answer tag")
+	}
+}
+
+// AppendNotice appends the notice's encoding to b.
+func AppendNotice(b []byte, n *Notice) []byte {
+	c := coder{buf: b}
+	c.version()
+	c.notice(n)
+	return c.buf
+}
+
+// DecodeNotice parses a notice.
+func DecodeNotice(b []byte) (*Notice, error) {
+	c := coder{buf: b, decode: true}
+	var n Notice
+	c.version()
+	c.notice(&n)
+	return &n, c.end()
+}
+
+func (c *coder) notice(n *Notice) {
+	c.u8((*uint8)(&n.Kind))
+	c.u64(&n.ID)
+	c.inos(&n.Inos)
+	c.u64(&n.Hint)
+}
