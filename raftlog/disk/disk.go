@@ -4,8 +4,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// SectorSize is the unit, in bytes, that a disk writes whole or not at all.
-const SectorSize = 512
+const (
+	// SectorSize is the unit, in bytes, that a disk writes whole or not at all.
+	SectorSize = 512
+	// DirectAlign is what offset, length and memory address of a call on a file
+	// from OpenDirect are multiples of, in bytes.
+	DirectAlign = 4096
+)
 
 // FS is a file system. It is safe for concurrent use. Paths are separated by
 // slashes; a relative one starts where the implementation says.
@@ -20,6 +25,13 @@ type FS interface {
 	// missing one is created (empty, mode 0666 less umask) if create is set,
 	// otherwise the error is io/fs.ErrNotExist.
 	OpenRW(path string, create bool) (File, error)
+
+	// OpenDirect opens an existing file like OpenRW, for ReadAt and WriteAt past
+	// the page cache: offset, length and memory address are multiples of
+	// DirectAlign (see AlignedBuffer). A write is with the disk when WriteAt
+	// returns, but durable only after SyncData. A file system that can't do it
+	// gives a file that goes through the page cache.
+	OpenDirect(path string) (File, error)
 
 	// SyncDir makes the names in the directory durable.
 	SyncDir(path string) error

@@ -1,7 +1,7 @@
 package disk
 
 import (
-	"fmt"
+	"errors"
 	"io/fs"
 	"os"
 	"slices"
@@ -37,6 +37,22 @@ func (osFS) OpenRW(path string, create bool) (File, error) {
 		return nil, err
 	}
 	return newOSFile(f), nil
+}
+
+func (o osFS) OpenDirect(path string) (File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+	if errors.Is(err, unix.EINVAL) {
+		return o.OpenRW(path, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	direct := newOSFile(f)
+	if direct.needsAlign() <= DirectAlign {
+		return direct, nil
+	}
+	f.Close()
+	return o.OpenRW(path, false)
 }
 
 func (osFS) SyncDir(path string) error {
@@ -115,13 +131,22 @@ func (f *osFile) Stat() (vfs.FileInfo, error) {
 	return fileInfo{info}, nil
 }
 
+// needsAlign returns the alignment in bytes that the file asks of direct calls,
+// or 0 if the kernel (before 6.1) doesn't tell.
+func (f *osFile) needsAlign() uint32 {
+	var st unix.Statx_t
+	err := unix.Statx(f.fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return 0
+	}
+	return max(st.Dio_mem_align, st.Dio_offset_align)
+}
+
 func (f *osFile) fallocate(mode uint32, off, n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	return f.do(fmt.Sprintf("fallocate %#x", mode), func() error {
-		return unix.Fallocate(f.fd, mode, off, n)
-	})
+	return f.do("fallocate", func() error { return unix.Fallocate(f.fd, mode, off, n) })
 }
 
 func (f *osFile) do(op string, call func() error) error {
