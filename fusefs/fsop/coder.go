@@ -21,7 +21,12 @@ type coder struct {
 	err    error
 }
 
+// fail records a decoding error. While encoding it is a programmer error: bytes
+// that nobody can read back must not reach a log.
 func (c *coder) fail(what string) {
+	if !c.decode {
+		panic("fsop: encode: " + what)
+	}
 	if c.err == nil {
 		c.err = fmt.Errorf("%w: %s", ErrMalformed, what)
 	}

@@ -167,6 +167,9 @@ func (c *coder) reply(r *Reply) {
 	if m&hasSession != 0 {
 		c.u64(&r.Session)
 	}
+	if c.err == nil && r.mask() != m {
+		c.fail("reply field present and empty")
+	}
 }
 
 // The fewest bytes an encoded Attr and DirEntry take: bounds on what a hostile

@@ -194,12 +194,7 @@ func (c *coder) answer(a *Answer) {
 	c.u8(&tag)
 	switch tag {
 	case answerFailure:
-		f := fresh(c, &a.Failure)
-		c.u8((*uint8)(&f.Code))
-		c.u64(&f.Hint)
-		detail := []byte(f.Detail)
-		c.bytes(&detail, 4096)
-		f.Detail = string(detail)
+		c.failure(fresh(c, &a.Failure))
 	case answerReply:
 		c.reply(fresh(c, &a.Reply))
 	case answerAttached:
@@ -214,6 +209,22 @@ func (c *coder) answer(a *Answer) {
 		c.u64(&fresh(c, &a.Kept).Term)
 	default:
 		c.fail("answer tag")
+	}
+}
+
+// detailMax is how many bytes of a failure's detail cross the wire.
+const detailMax = 4096
+
+func (c *coder) failure(f *Failure) {
+	c.u8((*uint8)(&f.Code))
+	if f.Code == 0 {
+		c.fail("failure code")
+	}
+	c.u64(&f.Hint)
+	detail := []byte(f.Detail[:min(len(f.Detail), detailMax)])
+	c.bytes(&detail, detailMax)
+	if c.decode {
+		f.Detail = string(detail)
 	}
 }
 
@@ -236,6 +247,9 @@ func DecodeNotice(b []byte) (*Notice, error) {
 
 func (c *coder) notice(n *Notice) {
 	c.u8((*uint8)(&n.Kind))
+	if n.Kind < NoticeRecall || n.Kind > NoticeResign {
+		c.fail("notice kind")
+	}
 	c.u64(&n.ID)
 	c.inos(&n.Inos)
 	c.u64(&n.Hint)
