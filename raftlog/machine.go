@@ -2,7 +2,8 @@ package raftlog
 
 import (
 	"context"
-	"io"
+
+	"tak-os.org/tak-replicated/raftlog/snapshot"
 )
 
 // Entry is one committed entry: opaque bytes at a place in the log. Data is nil
@@ -14,9 +15,9 @@ type Entry struct {
 	Data  []byte
 }
 
-// Machine is what the log drives. Apply, Lead, Follow, BeginCheckpoint and
-// Install are called from one goroutine, one at a time and in log order, so an
-// implementation needs no lock between them.
+// Machine is what the log drives. Apply, Lead, Follow, SetFence,
+// BeginCheckpoint and Install are called from one goroutine, one at a time and
+// in log order, so an implementation needs no lock between them.
 type Machine interface {
 	// Apply takes committed entries, each durable in this replica's own
 	// journal, in order and without gaps. Data is valid until Apply returns. An
@@ -49,7 +50,8 @@ type Machine interface {
 	BeginCheckpoint(extra []byte) (finish func(ctx context.Context) (oldest uint64, err error), err error)
 
 	// Checkpoint returns the newest named checkpoint, pinned for sending until
-	// Close.
+	// Close. It may be called from any goroutine. Without one it is
+	// fs.ErrNotExist.
 	Checkpoint() (CheckpointReader, error)
 
 	// Receive starts, or resumes, receiving a checkpoint sent by a peer. It may
@@ -63,47 +65,15 @@ type Machine interface {
 	Install(w CheckpointWriter, fence uint64) error
 }
 
-// CheckpointMeta identifies a checkpoint: its place in the log and the log's
-// own bytes kept with it (membership at that index).
-type CheckpointMeta struct {
-	Index uint64
-	Term  uint64
-	Extra []byte
-}
-
-// Part is one file of a checkpoint as it is sent. Name is opaque to the log.
-// Stamp is the log index of the last change to it as of the checkpoint.
-type Part struct {
-	Name  string
-	Size  uint64
-	Stamp uint64
-}
-
-// CheckpointReader reads a pinned checkpoint. One goroutine uses it.
-type CheckpointReader interface {
-	Meta() CheckpointMeta
-	// Next returns the next part, io.EOF after the last.
-	Next() (Part, error)
-	// Open opens a part's bytes. A part may grow, shrink or vanish while
-	// newer entries are applied (contents are as new as the applied state): a
-	// short read and fs.ErrNotExist are answers, not errors.
-	Open(name string) (io.ReaderAt, io.Closer, error)
-	// AppliedIndex is the index applied by now: what was read before may be as new.
-	AppliedIndex() uint64
-	Close() error
-}
-
-// CheckpointWriter takes the parts of one checkpoint. One goroutine uses it.
-type CheckpointWriter interface {
-	// Have tells how many leading bytes of a part are already here and still
-	// good: received at a time when the sender had applied at least Stamp.
-	Have(p Part) (uint64, error)
-	// Write stores bytes of a part that the sender read when it had applied
-	// readAt.
-	Write(p Part, offset uint64, data []byte, readAt uint64) error
-	// Finish makes everything received durable and checks it; the set of parts
-	// is complete.
-	Finish() error
-	// Abort closes the writer; what was received may serve a later Receive.
-	Abort() error
-}
+// The forms in which checkpoints travel are those of package snapshot.
+type (
+	// CheckpointMeta identifies a checkpoint: its place in the log and the
+	// log's own bytes kept with it.
+	CheckpointMeta = snapshot.Meta
+	// Part is one file of a checkpoint as it is sent.
+	Part = snapshot.Part
+	// CheckpointReader reads a pinned checkpoint.
+	CheckpointReader = snapshot.Reader
+	// CheckpointWriter takes the parts of one checkpoint.
+	CheckpointWriter = snapshot.Writer
+)

@@ -1,0 +1,56 @@
+package snapshot
+
+import (
+	"context"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// DefaultBytesPerSecond is what a process sends over all its rebuilds.
+	DefaultBytesPerSecond = 32 << 20
+	// DefaultConcurrent is how many rebuilds a process sends at a time.
+	DefaultConcurrent = 2
+)
+
+// Limits bounds what all rebuilds of a process send together. It is safe for
+// concurrent use.
+type Limits struct {
+	rate  *rate.Limiter
+	slots chan struct{}
+}
+
+// NewLimits returns bounds of bytesPerSecond over concurrent rebuilds at a
+// time. 0 stands for the default, a negative rate for none.
+func NewLimits(bytesPerSecond int64, concurrent int) *Limits {
+	if bytesPerSecond == 0 {
+		bytesPerSecond = DefaultBytesPerSecond
+	}
+	if concurrent <= 0 {
+		concurrent = DefaultConcurrent
+	}
+	l := &Limits{slots: make(chan struct{}, concurrent)}
+	if bytesPerSecond > 0 {
+		l.rate = rate.NewLimiter(rate.Limit(bytesPerSecond), 2*chunkMost)
+	}
+	return l
+}
+
+// Acquire waits for a place among the rebuilds that may run. The place is given
+// back with release.
+func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case l.slots <- struct{}{}:
+		return func() { <-l.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// wait waits until n bytes, at most a chunk, may be sent.
+func (l *Limits) wait(ctx context.Context, n int) error {
+	if l.rate == nil || n == 0 {
+		return ctx.Err()
+	}
+	return l.rate.WaitN(ctx, n)
+}

@@ -1,0 +1,48 @@
+package snapshot
+
+import "io"
+
+// Meta identifies a checkpoint: its place in the log and the log's own bytes
+// kept with it (membership at that index).
+type Meta struct {
+	Index uint64
+	Term  uint64
+	Extra []byte
+}
+
+// Part is one file of a checkpoint as it is sent. Name is opaque to the log.
+// Stamp is the log index of the last change to it as of the checkpoint.
+type Part struct {
+	Name  string
+	Size  uint64
+	Stamp uint64
+}
+
+// Reader reads a pinned checkpoint. One goroutine uses it.
+type Reader interface {
+	Meta() Meta
+	// Next returns the next part, io.EOF after the last.
+	Next() (Part, error)
+	// Open opens a part's bytes. A part may grow, shrink or vanish while
+	// newer entries are applied (contents are as new as the applied state): a
+	// short read and fs.ErrNotExist are answers, not errors.
+	Open(name string) (io.ReaderAt, io.Closer, error)
+	// AppliedIndex is the index applied by now: what was read before may be as new.
+	AppliedIndex() uint64
+	Close() error
+}
+
+// Writer takes the parts of one checkpoint. One goroutine uses it.
+type Writer interface {
+	// Have tells how many leading bytes of a part are already here and still
+	// good: received at a time when the sender had applied at least Stamp.
+	Have(p Part) (uint64, error)
+	// Write stores bytes of a part that the sender read when it had applied
+	// readAt.
+	Write(p Part, offset uint64, data []byte, readAt uint64) error
+	// Finish makes everything received durable and checks it; the set of parts
+	// is complete.
+	Finish() error
+	// Abort closes the writer; what was received may serve a later Receive.
+	Abort() error
+}

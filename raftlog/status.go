@@ -1,0 +1,63 @@
+package raftlog
+
+// Role is what a replica is in its group.
+type Role uint8
+
+const (
+	RoleFollower Role = iota
+	RoleCandidate
+	RoleLeader
+	RoleLearner
+)
+
+func (r Role) String() string {
+	return [...]string{"follower", "candidate", "leader", "learner"}[r]
+}
+
+// Status is a snapshot of a group's state.
+type Status struct {
+	Identity Identity
+	Role     Role
+	Term     uint64
+	// Leader is the id of the leader, 0 when unknown.
+	Leader uint64
+	// Commit and Applied are log indexes: known to be on a quorum, and applied
+	// to this replica's machine.
+	Commit, Applied uint64
+	// JournalFirst and JournalLast are the entries that the journal holds.
+	JournalFirst, JournalLast uint64
+	JournalBytes              int64
+	// Checkpoint is the index of the newest named checkpoint, 0 for none.
+	Checkpoint uint64
+	// Fenced says that the replica found a part of its journal gone that it
+	// may have confirmed; it neither campaigns nor votes for a shorter log
+	// until it has caught up.
+	Fenced bool
+	// Active says that heartbeats go at full speed.
+	Active bool
+	// Members is sorted by id. Match, Lag and Active are known to the leader only.
+	Members []MemberStatus
+	// Rebuild is the checkpoint that this replica is receiving, nil for none.
+	Rebuild *Rebuild
+}
+
+// MemberStatus is what a replica knows of a member.
+type MemberStatus struct {
+	Member
+	// Match is the last index known to be durable at the member, Lag how many
+	// entries that is behind the leader's last.
+	Match, Lag uint64
+	// Active says that the member was heard of lately.
+	Active bool
+	// Rebuild is the checkpoint that is being sent to the member, nil for none.
+	Rebuild *Rebuild
+}
+
+// Rebuild is the progress of a checkpoint that is being sent or received.
+type Rebuild struct {
+	// Index is the checkpoint's.
+	Index uint64
+	// Bytes have been sent or received of those that were missing; Parts have
+	// been dealt with.
+	Bytes, Parts uint64
+}
