@@ -1,0 +1,227 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/raftlog/transport/framed"
+)
+
+// startDial makes one attempt to connect to a link that is marked as dialling.
+func (t *Transport) startDial(l *link) {
+	ctx, err := t.enter()
+	if err != nil {
+		l.dialled(err, t.cfg.Clock.Now(), 0)
+		return
+	}
+	go func() {
+		defer t.wg.Done()
+		t.dialMessages(ctx, l)
+	}()
+}
+
+// dialMessages connects, and then reads until the connection ends.
+func (t *Transport) dialMessages(ctx context.Context, l *link) {
+	p := l.peer()
+	conn, ans, err := t.connect(ctx, l.member, p, framed.KindPeerMessage)
+	if err != nil {
+		l.dialled(err, t.cfg.Clock.Now(), t.cfg.Rand())
+		t.log.Debug("connect", zap.Uint64("member", l.member), zap.Error(err))
+		t.cfg.Handler.Unreachable(l.member)
+		return
+	}
+	defer conn.Wait()
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.CloseWith(ErrStopped) })()
+	c := &peerConn{conn: conn, instance: ans.instance, dialled: true}
+	if l.peer() == p { // else it has moved meanwhile
+		t.settle(l, c)
+	} else {
+		conn.CloseWith(errRemoved)
+	}
+	l.dialled(nil, time.Time{}, 0)
+	t.read(l, c)
+}
+
+// connect dials a member and exchanges hello and verdict.
+func (t *Transport) connect(ctx context.Context, member uint64, p Peer, kind framed.Kind) (*framed.Conn, answer, error) {
+	if p.Addr == "" {
+		return nil, answer{}, ErrUnknownPeer
+	}
+	conn, err := framed.Dial(ctx, p.Addr, t.cfg.Credentials.ClientTLS(p.ServerName), kind, t.cfg.Bounds)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	ans, err := t.greet(conn, hello{
+		version: protocolVersion,
+		from:    t.cfg.Member, fromIncarnation: t.cfg.Incarnation,
+		to: member, toIncarnation: p.Incarnation,
+		instance: t.cfg.Instance, volume: t.cfg.Volume,
+	})
+	if err != nil {
+		conn.Close()
+		return nil, answer{}, fmt.Errorf("greet member %d at %s: %w", member, p.Addr, err)
+	}
+	return conn, ans, nil
+}
+
+func (t *Transport) greet(conn *framed.Conn, h hello) (answer, error) {
+	if err := conn.SetReadDeadline(t.cfg.Clock.Now().Add(helloTimeout)); err != nil {
+		return answer{}, err
+	}
+	if err := conn.Send(frameHello, 0, h.encode()); err != nil {
+		return answer{}, err
+	}
+	head, payload, err := conn.ReadFrame()
+	if err != nil {
+		return answer{}, err
+	}
+	if head.Type != frameVerdict {
+		return answer{}, errBadVerdict
+	}
+	ans, err := decodeAnswer(payload)
+	if err == nil && ans.verdict != Accepted {
+		err = &RefusedError{ans.verdict, ans.text}
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return ans, conn.SetReadDeadline(time.Time{})
+}
+
+// serveMessages is the listener's side of a message connection.
+func (t *Transport) serveMessages(_ context.Context, in Incoming) {
+	t.serve(in, func(l *link, instance uint64) {
+		c := &peerConn{conn: in.Conn, instance: instance}
+		t.settle(l, c)
+		t.read(l, c)
+	})
+}
+
+// serveStream is the listener's side of a checkpoint stream.
+func (t *Transport) serveStream(_ context.Context, in Incoming) {
+	t.serve(in, func(l *link, _ uint64) {
+		if err := t.cfg.Handler.Stream(l.member, in.Conn.Stream()); err != nil {
+			t.log.Info("stream refused", zap.Uint64("member", l.member), zap.Error(err))
+			return
+		}
+		<-in.Conn.Done()
+	})
+}
+
+// serve reads the hello, answers it, and runs with on an admitted connection.
+func (t *Transport) serve(in Incoming, with func(l *link, instance uint64)) {
+	ctx, err := t.enter()
+	if err != nil {
+		return
+	}
+	defer t.wg.Done()
+	defer context.AfterFunc(ctx, func() { in.Conn.CloseWith(ErrStopped) })()
+	h, err := t.readHello(in.Conn)
+	if err != nil {
+		t.log.Debug("hello", zap.Stringer("peer", in.Peer), zap.Error(err))
+		return
+	}
+	l, refused := t.admit(h, in)
+	ans := answer{instance: t.cfg.Instance}
+	if refused != nil {
+		ans.verdict, ans.text = refused.Verdict, refused.Text
+	}
+	if err := in.Conn.Send(frameVerdict, 0, ans.encode()); err != nil {
+		return
+	}
+	if refused != nil {
+		t.log.Info("peer refused", zap.Stringer("peer", in.Peer), zap.Uint64("member", h.from), zap.Error(refused))
+		in.Conn.Finish(time.Second)
+		return
+	}
+	with(l, h.instance)
+}
+
+func (t *Transport) readHello(conn *framed.Conn) (hello, error) {
+	if err := conn.SetReadDeadline(t.cfg.Clock.Now().Add(helloTimeout)); err != nil {
+		return hello{}, err
+	}
+	head, payload, err := conn.ReadFrame()
+	if err != nil {
+		return hello{}, err
+	}
+	if head.Type != frameHello {
+		return hello{}, errBadHello
+	}
+	h, err := decodeHello(payload)
+	if err != nil {
+		return hello{}, err
+	}
+	return h, conn.SetReadDeadline(time.Time{})
+}
+
+// settle decides which connection to the member stays.
+func (t *Transport) settle(l *link, c *peerConn) {
+	loser, now := l.adopt(c, t.cfg.Member)
+	switch {
+	case loser == nil:
+	case now:
+		loser.conn.CloseWith(errReplaced)
+	default:
+		// The other side may have sent on it before it knew.
+		time.AfterFunc(linger, func() { loser.conn.CloseWith(errReplaced) })
+	}
+}
+
+// read hands messages to the handler until the connection ends.
+func (t *Transport) read(l *link, c *peerConn) {
+	for {
+		head, payload, err := c.conn.ReadFrame()
+		if err == nil && head.Type != frameMessage {
+			err = fmt.Errorf("frame of unknown type %d", head.Type)
+		}
+		if err != nil {
+			c.conn.CloseWith(err)
+			if l.detach(c) {
+				t.log.Debug("connection ended", zap.Uint64("member", l.member), zap.Error(err))
+				t.cfg.Handler.Unreachable(l.member)
+				t.left(l)
+			}
+			return
+		}
+		t.cfg.Handler.Message(l.member, payload)
+	}
+}
+
+// OpenStream opens a checkpoint stream to a member. ctx bounds the opening
+// only.
+func (t *Transport) OpenStream(ctx context.Context, to uint64) (Stream, error) {
+	l := t.link(to)
+	if l == nil {
+		return nil, fmt.Errorf("open stream to member %d: %w", to, ErrUnknownPeer)
+	}
+	run, err := t.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer t.wg.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(run, cancel)()
+	conn, _, err := t.connect(ctx, to, l.peer(), framed.KindPeerStream)
+	if err != nil {
+		return nil, fmt.Errorf("open stream to member %d: %w", to, err)
+	}
+	stop := context.AfterFunc(run, func() { conn.CloseWith(ErrStopped) })
+	return &openStream{conn.Stream(), stop}, nil
+}
+
+// openStream is a stream that ends with the transport.
+type openStream struct {
+	*framed.Stream
+	stop func() bool
+}
+
+func (s *openStream) Close() error {
+	s.stop()
+	return s.Stream.Close()
+}

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"tak-os.org/tak-replicated/raftlog/transport/framed"
+)
+
+const (
+	// pendingMost bounds what waits for a connection that is being made.
+	pendingMost = 256 << 10
+	backoffMin  = 20 * time.Millisecond
+	backoffMax  = time.Second
+	// linger is how long a connection that lost to another one is still read.
+	linger = time.Second
+)
+
+// link is what a Transport knows about one other member.
+type link struct {
+	member uint64
+
+	mu struct {
+		sync.Mutex
+		peer  Peer
+		known bool // SetPeers told of it
+		gone  bool // no member any more: takes no connection
+		cur   *peerConn
+
+		dialling bool
+		dialAt   time.Time // not before
+		backoff  time.Duration
+		lastErr  error // of the last attempt to connect
+
+		pending      []Frame // while dialling
+		pendingBytes int
+		dropping     bool // the last Send had to drop, and that was told
+	}
+}
+
+// peerConn is a message connection that has been agreed on.
+type peerConn struct {
+	conn     *framed.Conn
+	instance uint64 // the other process's
+	dialled  bool   // by this side
+}
+
+// conn returns the connection to send on, or nil.
+func (l *link) conn() *peerConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.cur
+}
+
+// adopt makes c the connection to send on, unless the present one wins. It
+// returns the connection that lost, if any, and whether to close it at once.
+func (l *link) adopt(c *peerConn, self uint64) (loser *peerConn, now bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.mu.cur
+	switch {
+	case l.mu.gone:
+		return c, true
+	case old == nil:
+		l.takeLocked(c)
+		return nil, false
+	}
+	// Another process, or the same side once more: the old one is dead.
+	if old.instance != c.instance || old.dialled == c.dialled {
+		l.takeLocked(c)
+		return old, true
+	}
+	// Both sides have dialled. Both know both connections, and decide alike.
+	if c.dialled == (self < l.member) {
+		l.takeLocked(c)
+		return old, false
+	}
+	return c, false
+}
+
+func (l *link) takeLocked(c *peerConn) {
+	l.mu.cur = c
+	l.mu.backoff, l.mu.dialAt, l.mu.lastErr, l.mu.dropping = 0, time.Time{}, nil, false
+	if len(l.mu.pending) > 0 {
+		_, _ = c.conn.SendAll(frameMessage, 0, l.mu.pending) // its end will be noticed
+	}
+	l.dropPendingLocked()
+}
+
+func (l *link) dropPendingLocked() {
+	clear(l.mu.pending)
+	l.mu.pending, l.mu.pendingBytes = nil, 0
+}
+
+// detach forgets c after it ended, and reports whether it was in use.
+func (l *link) detach(c *peerConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.cur != c {
+		return false
+	}
+	l.mu.cur = nil
+	return true
+}
+
+// park keeps frames for the connection that is being made. dial tells that the
+// caller has to make one; kept, that no frame was dropped.
+func (l *link) park(frames []Frame, now time.Time) (dial, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.cur != nil {
+		// Made since the caller looked.
+		n, _ := l.mu.cur.conn.SendAll(frameMessage, 0, frames)
+		return false, n == len(frames)
+	}
+	if !l.mu.dialling {
+		if l.mu.peer.Addr == "" || now.Before(l.mu.dialAt) {
+			return false, false
+		}
+		l.mu.dialling, dial = true, true
+	}
+	for _, f := range frames {
+		n := 0
+		for _, part := range f {
+			n += len(part)
+		}
+		if l.mu.pendingBytes+n > pendingMost {
+			return dial, false
+		}
+		l.mu.pending = append(l.mu.pending, f)
+		l.mu.pendingBytes += n
+	}
+	return dial, true
+}
+
+// dialled ends an attempt to connect. jitter is in [0, 1).
+func (l *link) dialled(err error, now time.Time, jitter float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.dialling = false
+	if err == nil {
+		return
+	}
+	l.mu.lastErr = err
+	l.mu.backoff = min(max(2*l.mu.backoff, backoffMin), backoffMax)
+	l.mu.dialAt = now.Add(time.Duration((0.5 + jitter/2) * float64(l.mu.backoff)))
+	if l.mu.cur == nil {
+		l.dropPendingLocked()
+	}
+}
+
+// tellDrop notes whether frames were dropped, and reports whether that is new.
+func (l *link) tellDrop(dropped bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tell := dropped && !l.mu.dropping
+	l.mu.dropping = dropped
+	return tell
+}
+
+func (l *link) peer() Peer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.peer
+}
+
+func (l *link) isKnown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.known
+}
+
+// set takes over what SetPeers tells of the member.
+func (l *link) set(p Peer) {
+	l.mu.Lock()
+	moved := l.mu.known && l.mu.peer != p
+	l.mu.peer, l.mu.known = p, true
+	if moved {
+		l.mu.dialAt, l.mu.backoff = time.Time{}, 0
+	}
+	l.mu.Unlock()
+	if moved {
+		l.cut(errRemoved)
+	}
+}
+
+// forget ends the connection of a member that SetPeers tells of no more. It
+// reports false for one that SetPeers never told of: that one stays.
+func (l *link) forget() bool {
+	if !l.isKnown() {
+		return false
+	}
+	l.remove()
+	return true
+}
+
+// remove ends the link for good.
+func (l *link) remove() {
+	l.mu.Lock()
+	l.mu.gone = true
+	l.mu.Unlock()
+	l.cut(errRemoved)
+}
+
+// cut ends the present connection.
+func (l *link) cut(cause error) {
+	if c := l.conn(); c != nil {
+		c.conn.CloseWith(cause)
+	}
+}

@@ -1,0 +1,292 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+)
+
+// Faults say what a MemNetwork does to messages between two members. The zero
+// value delivers each message once, in order, at the next Step.
+type Faults struct {
+	// Drop and Duplicate are probabilities.
+	Drop      float64
+	Duplicate float64
+	// DelayMin and DelayMax are in steps; a message takes 1 to 1+DelayMax.
+	DelayMin int
+	DelayMax int
+	// Reorder lets a later message overtake an earlier one that is delayed
+	// more; without it messages wait for those before them.
+	Reorder bool
+}
+
+// MemNetwork is a network in memory. It has no goroutine and no clock: Step
+// delivers what is due, in the caller's goroutine, so that one seed and one
+// order of calls give one course of events. Its methods may be called from
+// several goroutines; then the order is theirs.
+type MemNetwork struct {
+	mu struct {
+		sync.Mutex
+		rand   *rand.Rand
+		now    int
+		seq    uint64
+		nodes  map[uint64]*MemTransport
+		faults Faults
+		links  map[pair]Faults
+		cut    map[pair]bool
+		queue  []event
+		lastAt map[pair]int
+		// streams that are open, so that a cut ends them
+		streams map[*memStream]pair
+	}
+}
+
+type pair struct{ from, to uint64 }
+
+// event is something that happens at a step: a message or stream arrives, or a
+// sender is told of a loss.
+type event struct {
+	at     int
+	seq    uint64
+	pair   pair
+	frame  []byte
+	stream *memStream
+	lost   bool
+}
+
+// NewMemNetwork returns a network without members. rand decides the faults.
+func NewMemNetwork(r *rand.Rand) *MemNetwork {
+	n := &MemNetwork{}
+	n.mu.rand = r
+	n.mu.nodes = map[uint64]*MemTransport{}
+	n.mu.links = map[pair]Faults{}
+	n.mu.cut = map[pair]bool{}
+	n.mu.lastAt = map[pair]int{}
+	n.mu.streams = map[*memStream]pair{}
+	return n
+}
+
+// Node connects a member, or after a crash connects it again: what was under
+// way to it is lost.
+func (n *MemNetwork) Node(member uint64, h Handler) *MemTransport {
+	n.Crash(member)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := &MemTransport{net: n, member: member, handler: h}
+	n.mu.nodes[member] = t
+	return t
+}
+
+// Crash takes a member off the network, with all that is under way to it.
+func (n *MemNetwork) Crash(member uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mu.nodes, member)
+	n.mu.queue = slices.DeleteFunc(n.mu.queue, func(e event) bool {
+		if e.pair.to == member && e.stream != nil {
+			e.stream.sever()
+		}
+		return e.pair.to == member || e.lost && e.pair.from == member
+	})
+	n.severLocked(func(p pair) bool { return p.from == member || p.to == member })
+}
+
+// SetFaults sets what happens on every link that has no faults of its own.
+func (n *MemNetwork) SetFaults(f Faults) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.faults = f
+}
+
+// SetLink sets what happens to messages in one direction.
+func (n *MemNetwork) SetLink(from, to uint64, f Faults) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.links[pair{from, to}] = f
+}
+
+// Cut lets nothing pass in one direction any more, also what is under way, and
+// ends the streams between the two.
+func (n *MemNetwork) Cut(from, to uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.cut[pair{from, to}] = true
+	n.severLocked(func(p pair) bool { return p == pair{from, to} || p == pair{to, from} })
+}
+
+// Heal ends a Cut.
+func (n *MemNetwork) Heal(from, to uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mu.cut, pair{from, to})
+}
+
+// HealAll ends all cuts and faults.
+func (n *MemNetwork) HealAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.mu.cut)
+	clear(n.mu.links)
+	n.mu.faults = Faults{}
+}
+
+func (n *MemNetwork) severLocked(affected func(pair) bool) {
+	for s, p := range n.mu.streams {
+		if affected(p) {
+			s.sever()
+			delete(n.mu.streams, s)
+		}
+	}
+}
+
+// Step moves the time on by one and delivers what is due. It returns how many
+// events there were.
+func (n *MemNetwork) Step() int {
+	n.mu.Lock()
+	n.mu.now++
+	now := n.mu.now
+	slices.SortFunc(n.mu.queue, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+	})
+	due, _ := slices.BinarySearchFunc(n.mu.queue, now+1, func(e event, at int) int { return cmp.Compare(e.at, at) })
+	events := slices.Clone(n.mu.queue[:due])
+	n.mu.queue = slices.Delete(n.mu.queue, 0, due)
+	n.mu.Unlock()
+	for _, e := range events {
+		n.deliver(e)
+	}
+	return len(events)
+}
+
+// Pending is the number of events that are not due yet.
+func (n *MemNetwork) Pending() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.mu.queue)
+}
+
+// deliver calls the handler without the lock: it may send.
+func (n *MemNetwork) deliver(e event) {
+	n.mu.Lock()
+	node := n.mu.nodes[e.pair.to]
+	if e.lost {
+		node = n.mu.nodes[e.pair.from]
+	} else if n.mu.cut[e.pair] {
+		node = nil
+	}
+	n.mu.Unlock()
+	switch {
+	case node == nil:
+		if e.stream != nil {
+			e.stream.sever()
+		}
+	case e.lost:
+		node.handler.Unreachable(e.pair.to)
+	case e.stream != nil:
+		if err := node.handler.Stream(e.pair.from, e.stream); err != nil {
+			e.stream.Close()
+		}
+	default:
+		node.handler.Message(e.pair.from, e.frame)
+	}
+}
+
+// post puts one message on its way, or loses it.
+func (n *MemNetwork) post(p pair, f Frame) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	faults := n.faultsLocked(p)
+	// A sender learns of a member that is off or behind a cut, as from a
+	// connection that fails; not of a single lost message.
+	if n.mu.nodes[p.to] == nil || n.mu.cut[p] {
+		n.queueLocked(event{pair: p, lost: true}, faults)
+		return
+	}
+	copies := 1
+	if n.mu.rand.Float64() < faults.Drop {
+		copies = 0
+	} else if n.mu.rand.Float64() < faults.Duplicate {
+		copies = 2
+	}
+	for range copies {
+		n.queueLocked(event{pair: p, frame: slices.Concat(f...)}, faults)
+	}
+}
+
+func (n *MemNetwork) faultsLocked(p pair) Faults {
+	if f, own := n.mu.links[p]; own {
+		return f
+	}
+	return n.mu.faults
+}
+
+func (n *MemNetwork) queueLocked(e event, f Faults) {
+	e.at = n.mu.now + 1 + f.DelayMin
+	if f.DelayMax > f.DelayMin {
+		e.at += n.mu.rand.IntN(f.DelayMax - f.DelayMin + 1)
+	}
+	if !f.Reorder {
+		e.at = max(e.at, n.mu.lastAt[e.pair])
+		n.mu.lastAt[e.pair] = e.at
+	}
+	n.mu.seq++
+	e.seq = n.mu.seq
+	n.mu.queue = append(n.mu.queue, e)
+}
+
+// MemTransport is one member's end of a MemNetwork. It has the methods of
+// Transport that a replica uses.
+type MemTransport struct {
+	net     *MemNetwork
+	member  uint64
+	handler Handler
+
+	mu struct {
+		sync.Mutex
+		peers  map[uint64]Peer
+		barred map[uint64]bool
+	}
+}
+
+// SetPeers implements the replica's view of a transport; in memory every
+// member reaches every other one.
+func (t *MemTransport) SetPeers(peers map[uint64]Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.peers = peers
+}
+
+// Peers returns what SetPeers was last told.
+func (t *MemTransport) Peers() map[uint64]Peer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.peers
+}
+
+// Send puts messages on their way.
+func (t *MemTransport) Send(to uint64, msgs []Frame) {
+	for _, m := range msgs {
+		t.net.post(pair{t.member, to}, m)
+	}
+}
+
+// OpenStream opens a stream that the other member gets at a later step.
+func (t *MemTransport) OpenStream(ctx context.Context, to uint64) (Stream, error) {
+	n := t.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := pair{t.member, to}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open stream to member %d: %w", to, err)
+	}
+	if n.mu.nodes[to] == nil || n.mu.cut[p] || n.mu.cut[pair{to, t.member}] {
+		return nil, fmt.Errorf("open stream to member %d: %w", to, ErrUnknownPeer)
+	}
+	near, far := newMemStream()
+	n.mu.streams[near] = p
+	n.queueLocked(event{pair: p, stream: far}, n.faultsLocked(p))
+	return near, nil
+}

@@ -1,0 +1,279 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/raftlog/transport/framed"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+)
+
+const (
+	// strangersMost bounds the members that have connected without SetPeers
+	// ever naming them: a member learns of the others only from the log.
+	strangersMost = 16
+	helloTimeout  = 5 * time.Second
+)
+
+// Errors of a Transport.
+var (
+	ErrUnknownPeer = errors.New("member has no known address")
+	ErrStopped     = errors.New("transport is not running")
+	errReplaced    = errors.New("replaced by another connection")
+	errRemoved     = errors.New("the member was removed or has moved")
+)
+
+// Config is what a Transport is made of.
+type Config struct {
+	// Volume is the volume's UID.
+	Volume string
+	// Member and Incarnation are this replica's.
+	Member      uint64
+	Incarnation uint64
+	// Instance is drawn at random for each process.
+	Instance uint64
+	// Credentials are those of role peer.
+	Credentials *pki.Credentials
+	// Handler receives what arrives.
+	Handler Handler
+	// Bounds of a message connection; see Bounds.
+	Bounds framed.Config
+	// Rand returns a number in [0, 1), for the jitter of reconnecting. It is
+	// called from several goroutines.
+	Rand  func() float64
+	Clock Clock
+	Log   *zap.Logger
+}
+
+// Bounds returns the usual bounds of a message connection: messages of up to 8
+// MiB, 16 MiB waiting.
+func Bounds() framed.Config {
+	return framed.Config{PayloadMost: 8 << 20, QueueMost: 16 << 20}
+}
+
+// Transport is one replica's end of its connections to the other replicas of
+// its volume. All methods may be called from several goroutines; messages keep
+// the order of the calls of Send.
+type Transport struct {
+	cfg Config
+	log *zap.Logger
+
+	mu struct {
+		sync.RWMutex
+		ctx    context.Context // while Run runs
+		links  map[uint64]*link
+		barred map[uint64]bool
+	}
+	wg sync.WaitGroup
+}
+
+// New returns a transport that sends nothing before Run.
+func New(cfg Config) *Transport {
+	t := &Transport{cfg: cfg, log: cfg.Log.Named("transport")}
+	t.mu.links = map[uint64]*link{}
+	t.mu.barred = map[uint64]bool{}
+	return t
+}
+
+// Register makes s hand the connections of other replicas to t. It comes
+// before s runs.
+func (t *Transport) Register(s *Server) {
+	s.Handle(framed.KindPeerMessage, t.cfg.Bounds, t.serveMessages)
+	s.Handle(framed.KindPeerStream, t.cfg.Bounds, t.serveStream)
+}
+
+// Run lets the transport work until ctx ends, and returns when all that it
+// started has ended.
+func (t *Transport) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t.mu.Lock()
+	t.mu.ctx = ctx
+	t.mu.Unlock()
+	<-ctx.Done()
+	t.mu.Lock()
+	t.mu.ctx = nil
+	for _, l := range t.mu.links {
+		if c := l.conn(); c != nil {
+			c.conn.CloseWith(ErrStopped)
+		}
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+	return nil
+}
+
+// enter counts a goroutine that Run waits for, and returns the context of Run.
+func (t *Transport) enter() (context.Context, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.mu.ctx == nil {
+		return nil, ErrStopped
+	}
+	t.wg.Add(1)
+	return t.mu.ctx, nil
+}
+
+// SetPeers tells who the other members are. A connection to a member that is
+// not among them any more, or that has moved or begun a new incarnation, ends.
+func (t *Transport) SetPeers(peers map[uint64]Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, l := range t.mu.links {
+		if _, stays := peers[id]; !stays && l.forget() {
+			delete(t.mu.links, id)
+		}
+	}
+	for id, p := range peers {
+		if id == t.cfg.Member || t.mu.barred[id] {
+			continue
+		}
+		l := t.mu.links[id]
+		if l == nil {
+			l = &link{member: id}
+			t.mu.links[id] = l
+		}
+		l.set(p)
+	}
+}
+
+// Bar refuses a member for as long as the process lives: a removed one must
+// not come back under its old id.
+func (t *Transport) Bar(member uint64) {
+	t.mu.Lock()
+	l := t.mu.links[member]
+	t.mu.barred[member] = true
+	delete(t.mu.links, member)
+	t.mu.Unlock()
+	if l != nil {
+		l.remove()
+	}
+}
+
+// Send sends messages to a member, as one batch where possible. It does not
+// block and says nothing: what can't be sent is dropped, and Unreachable is
+// called soon afterwards.
+func (t *Transport) Send(to uint64, msgs []Frame) {
+	l := t.link(to)
+	if l == nil {
+		return
+	}
+	kept := false
+	if c := l.conn(); c != nil {
+		n, err := c.conn.SendAll(frameMessage, 0, msgs)
+		// A connection that has just failed is noticed by its reader.
+		kept = n == len(msgs) || !errors.Is(err, framed.ErrQueueFull)
+	} else {
+		var dial bool
+		if dial, kept = l.park(msgs, t.cfg.Clock.Now()); dial {
+			t.startDial(l)
+		}
+	}
+	if l.tellDrop(!kept) {
+		if _, err := t.enter(); err == nil {
+			go func() {
+				defer t.wg.Done()
+				t.cfg.Handler.Unreachable(to)
+			}()
+		}
+	}
+}
+
+func (t *Transport) link(member uint64) *link {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.mu.links[member]
+}
+
+// PeerStatus is the state of the connection to one member.
+type PeerStatus struct {
+	Member    uint64
+	Connected bool
+	// Queued is what waits to be written, in bytes.
+	Queued int
+	// LastError is why the last attempt to connect failed, if it did.
+	LastError error
+}
+
+// Status returns the state of all connections, in no particular order.
+func (t *Transport) Status() []PeerStatus {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]PeerStatus, 0, len(t.mu.links))
+	for id, l := range t.mu.links {
+		s := PeerStatus{Member: id}
+		l.mu.Lock()
+		s.LastError = l.mu.lastErr
+		if l.mu.cur != nil {
+			s.Connected, s.Queued = true, l.mu.cur.conn.Queued()
+		}
+		l.mu.Unlock()
+		all = append(all, s)
+	}
+	return all
+}
+
+// admit checks a hello, and returns the link of the member that sent it.
+func (t *Transport) admit(h hello, in Incoming) (*link, *RefusedError) {
+	refuse := func(v Verdict, format string, args ...any) (*link, *RefusedError) {
+		return nil, &RefusedError{v, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case h.version != protocolVersion:
+		return refuse(WrongVersion, "version %d is not known here, %d is", h.version, protocolVersion)
+	case h.volume != t.cfg.Volume:
+		return refuse(WrongVolume, "this is volume %s", t.cfg.Volume)
+	case h.to != t.cfg.Member || h.from == t.cfg.Member:
+		return refuse(WrongMember, "this is member %d", t.cfg.Member)
+	case h.toIncarnation != 0 && h.toIncarnation != t.cfg.Incarnation:
+		return refuse(WrongIncarnation, "member %d is of incarnation %d, not %d", t.cfg.Member, t.cfg.Incarnation, h.toIncarnation)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.mu.links[h.from]
+	switch {
+	case t.mu.ctx == nil:
+		return refuse(NotReady, "member %d is starting or stopping", t.cfg.Member)
+	case t.mu.barred[h.from]:
+		return refuse(Barred, "member %d was removed", h.from)
+	case l == nil && t.strangersLocked() >= strangersMost:
+		return refuse(NotReady, "too many unknown members")
+	case l == nil:
+		l = &link{member: h.from}
+		t.mu.links[h.from] = l
+		return l, nil
+	}
+	p := l.peer()
+	if p.Incarnation != 0 && p.Incarnation != h.fromIncarnation {
+		return refuse(WrongIncarnation, "member %d is of incarnation %d, not %d", h.from, p.Incarnation, h.fromIncarnation)
+	}
+	if p.Name != "" && p.Name != in.Peer.Name {
+		return refuse(WrongCertificate, "member %d is %s, the certificate is that of %s", h.from, p.Name, in.Peer.Name)
+	}
+	return l, nil
+}
+
+// left forgets a stranger whose connection has ended.
+func (t *Transport) left(l *link) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !l.isKnown() && t.mu.links[l.member] == l {
+		delete(t.mu.links, l.member)
+		l.remove()
+	}
+}
+
+func (t *Transport) strangersLocked() int {
+	n := 0
+	for _, l := range t.mu.links {
+		if !l.isKnown() {
+			n++
+		}
+	}
+	return n
+}
