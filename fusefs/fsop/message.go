@@ -8,6 +8,11 @@ type Request struct {
 	Ack     uint64 // every reply up to this Seq has arrived: it may be forgotten
 	Op      Op
 
+	// UnderLease lets the coordinator answer a query without a quorum round when
+	// the session holds leases on all that the answer shows. The client checks
+	// that they still hold when the reply arrives, and asks again without it.
+	UnderLease bool
+
 	// Tag names the kernel request that this operation serves, so that a server
 	// that takes over finds the identity it had. Zero: none. Not encoded.
 	Tag uint64
@@ -23,18 +28,19 @@ type Request struct {
 // Behind the inode itself Attrs of a mutation has every other inode whose
 // attributes it changed: parents, a replaced or removed victim.
 type Reply struct {
-	Errno   Errno
-	Index   uint64 // the log index whose state the answer shows
-	Leased  bool   // an S lease on every inode of Covers(op, reply) comes with it
-	Attrs   []Attr
-	Entries []DirEntry
-	EOF     bool
-	Data    []byte
-	Offset  uint64
-	Count   uint32
-	Lock    *LockRange
-	FS      *StatFS
-	Session uint64
+	Errno      Errno
+	Index      uint64 // the log index whose state the answer shows
+	Leased     bool   // an S lease on every inode of Covers(op, reply) comes with it
+	UnderLease bool   // answered under the session's leases, without a quorum round
+	Attrs      []Attr
+	Entries    []DirEntry
+	EOF        bool
+	Data       []byte
+	Offset     uint64
+	Count      uint32
+	Lock       *LockRange
+	FS         *StatFS
+	Session    uint64
 }
 
 // AppendRequest appends the request's encoding to b.
@@ -59,6 +65,7 @@ func (c *coder) request(r *Request) {
 	c.u64(&r.Epoch)
 	c.u64(&r.Seq)
 	c.u64(&r.Ack)
+	c.bool(&r.UnderLease)
 	c.op(&r.Op)
 }
 
@@ -91,6 +98,7 @@ const (
 	hasLock
 	hasFS
 	hasSession
+	hasUnderLease
 	hasEnd // first unused bit
 )
 
@@ -110,6 +118,7 @@ func (r *Reply) mask() (m uint32) {
 	set(hasLock, r.Lock != nil)
 	set(hasFS, r.FS != nil)
 	set(hasSession, r.Session != 0)
+	set(hasUnderLease, r.UnderLease)
 	return m
 }
 
@@ -124,6 +133,7 @@ func (c *coder) reply(r *Reply) {
 	}
 	r.Leased = m&hasLease != 0
 	r.EOF = m&hasEOF != 0
+	r.UnderLease = m&hasUnderLease != 0
 	if m&hasAttrs != 0 {
 		n := c.count(len(r.Attrs))
 		if c.decode {

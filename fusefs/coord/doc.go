@@ -1,0 +1,39 @@
+// Package coord is the coordinator: the part of a worker that speaks to
+// clients while its replica leads the log.
+//
+// # What it owns
+//
+// Authority (which term it may act in), the sessions attached to it, their S
+// leases and recalls, the order in which mutations are proposed, and the answer
+// to every query. All of it is memory, made anew in every term.
+//
+// # What it does not own
+//
+// Files and the durable session table (fusefs/tree), agreement (the Log),
+// connections (fusefs/wire; a [Link] here).
+//
+// # Invariants
+//
+//   - A mutation is proposed only in the term in which its conflicts were
+//     checked; the log refuses it in any other.
+//   - A session's mutations are proposed in the order of their numbers, without
+//     gaps; one that waits for a recall holds back the ones behind it.
+//   - A query is answered after a quorum round that began after it arrived, or
+//     under leases that its session holds on everything the answer shows (the
+//     client checks their term once more when the reply has arrived).
+//   - No mutation is proposed while another session holds a lease on an inode
+//     that it changes: holders acknowledge, or their term (TTL) has passed.
+//   - After an election nothing that could conflict is proposed before every
+//     session of the log has attached here, or a full TTL has passed.
+//   - Replies and notices leave in the order in which they were decided.
+//
+// # Locks
+//
+// One mutex guards everything; it is never held while anything is encoded,
+// written or read from disk. Applying happens outside it.
+//
+// # Crashes
+//
+// Nothing survives and nothing has to: clients attach to the next coordinator
+// and repeat what was not answered under the same numbers.
+package coord

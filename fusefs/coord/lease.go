@@ -1,0 +1,165 @@
+package coord
+
+import (
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// notice is a pushed question that a session has not acknowledged.
+type notice struct {
+	session *session
+	inos    []fsop.Ino
+	waits   *mutation // a recall: who waits; nil: asks for open orphans
+}
+
+// heldByOthers reports whether any other session holds any lease.
+func (c *Coordinator) heldByOthers(s *session) bool {
+	for _, o := range c.sessions {
+		if o != s && len(o.leases) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// quiet reports whether no other session has a mutation in flight, so that what
+// the applied state shows stays true until something new is accepted.
+func (c *Coordinator) quiet(s *session) bool { return c.unapplied == s.unapplied }
+
+// grant gives s an S lease on what a reply shows, if that is true now and will
+// be until a recall.
+func (c *Coordinator) grant(s *session, op fsop.Op, rep *fsop.Reply) {
+	if s.link == nil || !c.quiet(s) || c.cfg.Clock.Mono() >= s.expires {
+		return
+	}
+	inos := fsop.Covers(op, rep)
+	if len(s.leases)+len(inos) > c.limits.SessionLeases {
+		return
+	}
+	for _, ino := range inos {
+		if _, going := c.reaping[ino]; going {
+			return
+		}
+	}
+	for _, ino := range inos {
+		c.hold(s, ino)
+	}
+	rep.Leased = len(inos) > 0
+}
+
+func (c *Coordinator) hold(s *session, ino fsop.Ino) {
+	if _, ok := s.leases[ino]; ok {
+		return
+	}
+	s.leases[ino] = struct{}{}
+	h := c.holders[ino]
+	if h == nil {
+		h = map[*session]struct{}{}
+		c.holders[ino] = h
+	}
+	h[s] = struct{}{}
+}
+
+func (c *Coordinator) unhold(s *session, ino fsop.Ino) {
+	delete(s.leases, ino)
+	h := c.holders[ino]
+	delete(h, s)
+	if len(h) == 0 {
+		delete(c.holders, ino)
+	}
+}
+
+// holds reports whether s has a live lease on all of inos.
+func (c *Coordinator) holds(s *session, inos []fsop.Ino) bool {
+	if len(inos) == 0 || s.link == nil || c.cfg.Clock.Mono() >= s.expires {
+		return false
+	}
+	for _, ino := range inos {
+		if _, ok := s.leases[ino]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// recall asks the other holders of inos to give them up before m goes on.
+func (c *Coordinator) recall(m *mutation, inos []fsop.Ino) {
+	asked := map[*session][]fsop.Ino{}
+	now := c.cfg.Clock.Mono()
+	for _, ino := range inos {
+		for h := range c.holders[ino] {
+			switch {
+			case h == m.session:
+			case now >= h.expires:
+				c.unhold(h, ino)
+			default:
+				asked[h] = append(asked[h], ino)
+			}
+		}
+	}
+	for h, inos := range asked {
+		m.recalling++
+		c.ask(&fsop.Notice{Kind: fsop.NoticeRecall, Inos: inos}, &notice{session: h, inos: inos, waits: m})
+	}
+}
+
+// ask pushes a notice. A session that is cut off does not see it; it is settled
+// when the session's term passes or when it attaches again.
+func (c *Coordinator) ask(n *fsop.Notice, rec *notice) {
+	c.nextNotice++
+	n.ID = c.nextNotice
+	c.notices[n.ID] = rec
+	c.push(rec.session.link, n)
+}
+
+// acknowledge takes a client's answer to a notice.
+func (c *Coordinator) acknowledge(l *Link, a *fsop.Ack) {
+	c.lock()
+	defer c.unlock()
+	rec := c.notices[a.ID]
+	if rec == nil || l.session == nil || rec.session != l.session {
+		return
+	}
+	c.settle(a.ID, rec, a.Open)
+	c.flushBatch()
+}
+
+func (c *Coordinator) settle(id uint64, rec *notice, open []fsop.Ino) {
+	delete(c.notices, id)
+	if rec.waits == nil {
+		c.orphansAnswered(rec, open)
+		return
+	}
+	for _, ino := range rec.inos {
+		c.unhold(rec.session, ino)
+	}
+	rec.waits.recalling--
+	c.step(rec.waits.session)
+}
+
+// release ends all of a session's leases and settles what it was asked.
+func (c *Coordinator) release(s *session) {
+	for ino := range s.leases {
+		c.unhold(s, ino)
+	}
+	for id, rec := range c.notices {
+		if rec.session != s {
+			continue
+		}
+		if rec.waits == nil {
+			c.abandonReap()
+			continue
+		}
+		c.settle(id, rec, nil)
+	}
+}
+
+// expire releases sessions whose term has passed.
+func (c *Coordinator) expire(now time.Duration) {
+	for _, s := range c.sessions {
+		if now >= s.expires {
+			c.release(s)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package coord
+
+import (
+	"fmt"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Wire is a client's connection as the coordinator uses it. Neither call
+// blocks; a client that does not read is dropped by the implementation.
+type Wire interface {
+	Reply(id uint64, payload []byte)
+	Push(payload []byte)
+	Close()
+}
+
+// Link is one connection of a client. Its methods are called by the
+// connection's reading goroutine, in the order in which frames arrived.
+type Link struct {
+	c    *Coordinator
+	wire Wire
+	peer string // for logs
+
+	// Guarded by c.mu.
+	session  *session // nil until attached, and after the session moved on
+	out      []frame
+	flushing bool
+	queries  int
+	parked   int
+	closed   bool
+}
+
+// frame is something decided and not yet written: an answer to id, or a notice.
+type frame struct {
+	id     uint64
+	answer *fsop.Answer
+	notice *fsop.Notice
+}
+
+// Open takes a new connection.
+func (c *Coordinator) Open(w Wire, peer string) *Link { return &Link{c: c, wire: w, peer: peer} }
+
+// Closed tells that the connection has ended: its session is detached and
+// keeps what it has until its term passes.
+func (l *Link) Closed() {
+	l.c.lock()
+	defer l.c.unlock()
+	l.closed = true
+	if s := l.session; s != nil && s.link == l {
+		s.link = nil
+		s.silentSince = l.c.cfg.Clock.Mono()
+	}
+	l.session = nil
+}
+
+// Request takes one frame. The payload must stay untouched: operations alias
+// it until they are proposed.
+func (l *Link) Request(id uint64, payload []byte) {
+	m, err := fsop.DecodeMessage(payload)
+	if err != nil {
+		l.refuse(id, fsop.Fail(fsop.Malformed, "%v", err))
+		return
+	}
+	switch m.Kind {
+	case fsop.MessageRequest:
+		l.request(id, m.Request)
+	case fsop.MessageAttach:
+		l.c.attach(l, id, m.Attach)
+	case fsop.MessageKeepAlive:
+		l.c.keepAlive(l, id, m.KeepAlive)
+	case fsop.MessageAck:
+		l.c.acknowledge(l, m.Ack)
+	case fsop.MessageDetach:
+		l.c.detach(l, id, m.Detach)
+	case fsop.MessageStatus:
+		l.c.lock()
+		l.c.reply(l, id, &fsop.Reply{Data: l.c.cfg.Status()})
+		l.c.unlock()
+	}
+}
+
+func (l *Link) request(id uint64, r *fsop.Request) {
+	c := l.c
+	c.lock()
+	defer c.unlock()
+	s := l.session
+	kind := r.Op.Kind()
+	switch {
+	case c.term == 0:
+		c.fail(l, id, c.notCoordinator())
+	case s == nil || s.link != l || r.Session != s.id || r.Epoch != s.epoch:
+		c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d epoch %d is not attached here", r.Session, r.Epoch))
+	case kind.Mutation():
+		c.mutate(l, id, r)
+	case kind.Query():
+		c.query(l, id, r)
+	default:
+		c.fail(l, id, fsop.Fail(fsop.Malformed, "kind %d is not a client's", kind))
+	}
+}
+
+func (l *Link) refuse(id uint64, f *fsop.Failure) {
+	l.c.lock()
+	l.c.fail(l, id, f)
+	l.c.unlock()
+}
+
+// The next four queue something for a link; the lock is held.
+
+func (c *Coordinator) send(l *Link, f frame) {
+	if l == nil || l.closed {
+		return
+	}
+	if len(l.out) == 0 {
+		c.dirty = append(c.dirty, l)
+	}
+	l.out = append(l.out, f)
+}
+
+func (c *Coordinator) reply(l *Link, id uint64, r *fsop.Reply) {
+	c.send(l, frame{id: id, answer: &fsop.Answer{Reply: r}})
+}
+
+func (c *Coordinator) fail(l *Link, id uint64, f *fsop.Failure) {
+	c.send(l, frame{id: id, answer: &fsop.Answer{Failure: f}})
+}
+
+func (c *Coordinator) push(l *Link, n *fsop.Notice) { c.send(l, frame{notice: n}) }
+
+// flush writes what is queued, in order; a second caller leaves it to the
+// first.
+func (l *Link) flush() {
+	l.c.mu.Lock()
+	if l.flushing {
+		l.c.mu.Unlock()
+		return
+	}
+	l.flushing = true
+	for len(l.out) > 0 && !l.closed {
+		out := l.out
+		l.out = nil
+		l.c.mu.Unlock()
+		for i := range out {
+			l.write(&out[i])
+		}
+		l.c.mu.Lock()
+	}
+	l.flushing = false
+	l.c.mu.Unlock()
+}
+
+func (l *Link) write(f *frame) {
+	if f.notice != nil {
+		l.wire.Push(fsop.AppendNotice(nil, f.notice))
+		return
+	}
+	hint := 128
+	if r := f.answer.Reply; r != nil {
+		hint += len(r.Data) + 128*len(r.Entries)
+	}
+	l.wire.Reply(f.id, fsop.AppendAnswer(make([]byte, 0, hint), f.answer))
+}
+
+func (l *Link) String() string { return fmt.Sprintf("link %s", l.peer) }

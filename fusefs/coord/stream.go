@@ -1,0 +1,243 @@
+package coord
+
+import (
+	"errors"
+	"reflect"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
+)
+
+// errUnsettled says that what an operation touches depends on proposals that
+// have not been applied.
+var errUnsettled = errors.New("depends on operations in flight")
+
+// mutate accepts the next operation of a session's stream, or finds the answer
+// of one that came before.
+func (c *Coordinator) mutate(l *Link, id uint64, r *fsop.Request) {
+	s := l.session
+	switch {
+	case r.Seq == s.next:
+		s.next++
+		s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r})
+		c.step(s)
+		c.flushBatch()
+	case r.Seq > s.next || r.Seq == 0:
+		c.fail(l, id, fsop.Fail(fsop.Malformed, "number %d where %d comes next", r.Seq, s.next))
+	default:
+		c.repeat(l, id, r)
+	}
+}
+
+// repeat answers a number that was accepted before.
+func (c *Coordinator) repeat(l *Link, id uint64, r *fsop.Request) {
+	s := l.session
+	m := s.waiting[r.Seq]
+	if first := s.next - uint64(len(s.queue)); r.Seq >= first {
+		m = s.queue[r.Seq-first]
+	}
+	if m != nil {
+		m.link, m.id = l, id
+		return
+	}
+	if rep, ok := c.cfg.Tree.Replay(s.id, r.Seq); ok {
+		c.reply(l, id, rep)
+		return
+	}
+	c.fail(l, id, fsop.Fail(fsop.Malformed, "the answer to %d was acknowledged", r.Seq))
+}
+
+func (c *Coordinator) stepAll() {
+	for _, s := range c.sessions {
+		c.step(s)
+	}
+}
+
+// step proposes as much of a session's stream as needs nobody.
+func (c *Coordinator) step(s *session) {
+	for len(s.queue) > 0 && c.clear(s.queue[0]) {
+		m := s.queue[0]
+		s.queue = s.queue[1:]
+		s.waiting[m.req.Seq] = m
+		s.mutations++
+		s.unapplied++
+		c.mutations++
+		c.unapplied++
+		op := m.req.Op
+		if c.cfg.Refuse != nil {
+			if errno := c.cfg.Refuse(op); errno != fsop.OK {
+				op = &fsop.Refuse{Errno: errno}
+			}
+		}
+		c.gather(fsop.Item{Session: s.id, Epoch: s.epoch, Seq: m.req.Seq, Ack: m.req.Ack, Op: op})
+	}
+}
+
+// clear reports whether nobody else holds what m changes; otherwise it has
+// asked for it.
+func (c *Coordinator) clear(m *mutation) bool {
+	if m.recalling > 0 {
+		return false
+	}
+	switch m.req.Op.(type) {
+	case *fsop.Lock, *fsop.Refuse, *fsop.Nop:
+		return true // change nothing that a lease covers
+	}
+	if len(c.unreported) > 0 && c.cfg.Clock.Mono() < c.graceEnds {
+		return false
+	}
+	if !c.heldByOthers(m.session) {
+		return true
+	}
+	inos, err := c.touches(m.req.Op)
+	if err != nil {
+		return false // stepped again when what is in flight has been applied
+	}
+	c.recall(m, inos)
+	return m.recalling == 0
+}
+
+// touches lists the inodes that op will change. Victims are found in the
+// applied state, so nothing may be in flight.
+func (c *Coordinator) touches(op fsop.Op) ([]fsop.Ino, error) {
+	switch o := op.(type) {
+	case *fsop.Create:
+		return []fsop.Ino{o.Parent}, nil
+	case *fsop.Tmpfile:
+		return []fsop.Ino{o.Parent}, nil
+	case *fsop.Link:
+		return []fsop.Ino{o.Parent, o.Ino}, nil
+	case *fsop.SetAttr:
+		return []fsop.Ino{o.Ino}, nil
+	case *fsop.Write:
+		return []fsop.Ino{o.Ino}, nil
+	case *fsop.Fallocate:
+		return []fsop.Ino{o.Ino}, nil
+	case *fsop.SetXattr:
+		return []fsop.Ino{o.Ino}, nil
+	case *fsop.RemoveXattr:
+		return []fsop.Ino{o.Ino}, nil
+	case *fsop.Unlink:
+		return c.named([]fsop.Ino{o.Parent}, o.Parent, o.Name)
+	case *fsop.Rename:
+		inos, err := c.named([]fsop.Ino{o.Parent, o.NewParent}, o.Parent, o.Name)
+		if err != nil {
+			return nil, err
+		}
+		return c.named(inos, o.NewParent, o.NewName)
+	}
+	return nil, nil
+}
+
+// named adds the inode behind a name.
+func (c *Coordinator) named(inos []fsop.Ino, parent fsop.Ino, name []byte) ([]fsop.Ino, error) {
+	if c.unapplied > 0 {
+		return nil, errUnsettled
+	}
+	rep, err := c.cfg.Tree.Read(nil, &fsop.Lookup{Parent: parent, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	if rep.Errno == fsop.OK {
+		inos = append(inos, rep.Attrs[0].Ino)
+	}
+	return inos, nil
+}
+
+// propose logs an operation of the coordinator's own.
+func (c *Coordinator) propose(op fsop.Op, done func(*fsop.Reply, *fsop.Failure)) {
+	c.control = append(c.control, &control{op: op, done: done})
+	c.gather(fsop.Item{Op: op})
+}
+
+func (c *Coordinator) gather(it fsop.Item) {
+	c.batch = append(c.batch, it)
+}
+
+// flushBatch proposes what has gathered, unless enough is in flight already:
+// then it goes together when the next entry has been applied.
+func (c *Coordinator) flushBatch() {
+	for len(c.batch) > 0 && c.proposed < c.limits.Proposals && c.term != 0 {
+		n, size := 0, 64
+		for n < len(c.batch) && (n == 0 || size < c.limits.BatchBytes) {
+			size += 128 + dataLen(c.batch[n].Op)
+			n++
+		}
+		e := fsop.Entry{Stamp: c.stamp(), Items: c.batch[:n]}
+		data := fsop.AppendEntry(make([]byte, 0, size), &e)
+		c.batch = c.batch[n:]
+		if len(c.batch) == 0 {
+			c.batch = nil
+		}
+		if err := c.cfg.Log.Propose(c.term, data); err != nil {
+			// The term is over (Follow follows), or the log is full: then clients
+			// hear nothing of these and send them again after this term.
+			c.log.Warn("proposing", zap.Uint64("term", c.term), zap.Error(err))
+			c.end(0)
+			return
+		}
+		c.proposed++
+	}
+}
+
+func dataLen(op fsop.Op) int {
+	switch o := op.(type) {
+	case *fsop.Write:
+		return len(o.Data)
+	case *fsop.SetXattr:
+		return len(o.Value)
+	}
+	return 0
+}
+
+// stamp gives the next entry's time: the clock's, but never backwards.
+func (c *Coordinator) stamp() fsop.Time {
+	t := fsop.TimeOf(c.cfg.Clock.Now())
+	if !c.lastStamp.Before(t) {
+		t = c.lastStamp.Next()
+	}
+	c.lastStamp = t
+	return t
+}
+
+// deliver answers whoever waits for an applied operation.
+func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
+	if it.Session == 0 {
+		c.deliverControl(it.Op, res)
+		return
+	}
+	s := c.sessions[it.Session]
+	if s == nil {
+		return
+	}
+	m := s.waiting[it.Seq]
+	if m == nil {
+		return
+	}
+	delete(s.waiting, it.Seq)
+	s.unapplied--
+	c.unapplied--
+	switch res.Status {
+	case tree.Applied, tree.Duplicate:
+		rep := *res.Reply
+		c.grant(s, it.Op, &rep)
+		c.reply(m.link, m.id, &rep)
+	case tree.Fenced:
+		c.fail(m.link, m.id, fsop.Fail(fsop.Fenced, "session %d epoch %d has ended", it.Session, it.Epoch))
+	default:
+		c.log.Error("a proposed operation was refused", zap.Uint64("session", it.Session), zap.Uint64("seq", it.Seq))
+		c.fail(m.link, m.id, fsop.Fail(fsop.Uncertain, "operation %d left a gap", it.Seq))
+	}
+}
+
+func (c *Coordinator) deliverControl(op fsop.Op, res *tree.Result) {
+	for i, w := range c.control {
+		if reflect.DeepEqual(w.op, op) {
+			c.control = append(c.control[:i:i], c.control[i+1:]...)
+			w.done(res.Reply, nil)
+			return
+		}
+	}
+}
