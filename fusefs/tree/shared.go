@@ -1,0 +1,4 @@
+package tree
+
+// Shared is what all trees of a process share.
+type Shared struct{}
