@@ -13,9 +13,16 @@ type Request struct {
 	// that they still hold when the reply arrives, and asks again without it.
 	UnderLease bool
 
+	// The rest never leaves the process: it is not encoded.
+
 	// Tag names the kernel request that this operation serves, so that a server
-	// that takes over finds the identity it had. Zero: none. Not encoded.
+	// that takes over finds the identity it had. Zero: none.
 	Tag uint64
+	// Sub counts the mutations that one kernel request expands into, from 0.
+	Sub uint32
+	// Open says that success opens Attrs[0].Ino under the handle Tag. A session
+	// records that before it handles whatever arrived after the reply.
+	Open bool
 }
 
 // Reply is an operation's answer. Which fields are set depends on the kind:

@@ -1,0 +1,213 @@
+package client
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Ledger is the memory of a mount that outlives its serving process: who the
+// session is, which numbers it gave to which kernel requests, and which inodes
+// the kernel holds open. What a method has recorded is there for the next
+// process even when this one is killed before its next instruction.
+//
+// The life of a mutation, in order:
+//
+//	session  Begin(tag, sub, seq)   before it is sent
+//	session  Open(tag, ino)         when the reply opens a file (Request.Open)
+//	kernel   writes the answer to the device
+//	session  Finish(tag)            told so by the kernel side; Ack may advance now
+//
+// A process that is killed between two steps leaves the entry behind. The next
+// one learns it from Pending: the kernel sends the request again with the same
+// tag unless it has its answer already, so (tag, sub) gets the seq that it had.
+// Therefore no reply may be acknowledged to the coordinator before Finish.
+//
+// All methods are safe for concurrent use and never block on anything but
+// memory.
+type Ledger interface {
+	// Identity returns what SetIdentity recorded last, the zero value before.
+	Identity() Identity
+	// SetIdentity replaces the identity as a whole: a process that is killed in
+	// it leaves the old one or the new one. Another Session number forgets
+	// LastSeq and all of Pending.
+	SetIdentity(Identity) error
+
+	// LastSeq is the highest seq that Begin recorded for this session.
+	LastSeq() uint64
+	// Begin records that seq is the identity of the sub-th mutation of kernel
+	// request tag. Tag 0 records only the seq. ErrLedgerFull when InFlightMax
+	// requests are recorded.
+	Begin(tag uint64, sub uint32, seq uint64) error
+	// Finish forgets every Begin of tag.
+	Finish(tag uint64)
+	// Pending lists what was begun and not finished, by seq.
+	Pending() []Pending
+
+	// Open records that handle holds ino open. Repeating it changes nothing.
+	// ErrLedgerFull when there is no room for another handle.
+	Open(handle uint64, ino fsop.Ino) error
+	// Close forgets a handle. Repeating it changes nothing.
+	Close(handle uint64)
+	// OpenOf returns those of inos that some handle holds open.
+	OpenOf(inos []fsop.Ino) []fsop.Ino
+}
+
+// InFlightMax bounds the mutations between Begin and Finish. It leaves room
+// above the session's window for entries that a killed process left behind.
+const InFlightMax = 2 * fsop.WindowMax
+
+// HintMax bounds Identity.Hint, in bytes.
+const HintMax = 4096
+
+// ErrLedgerFull says that a table of the ledger has no free entry.
+var ErrLedgerFull = errors.New("ledger is full")
+
+// Identity is what a session must know to go on in another process.
+type Identity struct {
+	Session uint64
+	Epoch   uint64
+	Nonce   [16]byte
+	Hint    []byte // opaque to the ledger: the member list as last known
+}
+
+// Pending is one mutation whose kernel request may not have its answer.
+type Pending struct {
+	Tag uint64
+	Sub uint32
+	Seq uint64
+}
+
+// NewMemLedger returns a ledger that lives and dies with the process.
+func NewMemLedger() Ledger {
+	l := &memLedger{}
+	l.mu.pending = map[uint64][]Pending{}
+	l.mu.handles = map[uint64]fsop.Ino{}
+	l.mu.opens = map[fsop.Ino]int{}
+	return l
+}
+
+var _ Ledger = (*memLedger)(nil)
+
+type memLedger struct {
+	mu struct {
+		sync.Mutex
+		id      Identity
+		last    uint64
+		count   int
+		pending map[uint64][]Pending
+		handles map[uint64]fsop.Ino
+		opens   map[fsop.Ino]int
+	}
+}
+
+func (l *memLedger) Identity() Identity {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := l.mu.id
+	id.Hint = slices.Clone(id.Hint)
+	return id
+}
+
+func (l *memLedger) SetIdentity(id Identity) error {
+	if len(id.Hint) > HintMax {
+		return ErrLedgerFull
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id.Session != l.mu.id.Session {
+		l.mu.last, l.mu.count = 0, 0
+		clear(l.mu.pending)
+	}
+	id.Hint = slices.Clone(id.Hint)
+	l.mu.id = id
+	return nil
+}
+
+func (l *memLedger) LastSeq() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.last
+}
+
+func (l *memLedger) Begin(tag uint64, sub uint32, seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if tag != 0 {
+		if l.mu.count == InFlightMax {
+			return ErrLedgerFull
+		}
+		l.mu.count++
+		l.mu.pending[tag] = append(l.mu.pending[tag], Pending{tag, sub, seq})
+	}
+	l.mu.last = max(l.mu.last, seq)
+	return nil
+}
+
+func (l *memLedger) Finish(tag uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.count -= len(l.mu.pending[tag])
+	delete(l.mu.pending, tag)
+}
+
+func (l *memLedger) Pending() []Pending {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []Pending
+	for _, p := range l.mu.pending {
+		all = append(all, p...)
+	}
+	SortPending(all)
+	return all
+}
+
+// SortPending orders by seq.
+func SortPending(p []Pending) {
+	slices.SortFunc(p, func(a, b Pending) int {
+		switch {
+		case a.Seq < b.Seq:
+			return -1
+		case a.Seq > b.Seq:
+			return 1
+		}
+		return 0
+	})
+}
+
+func (l *memLedger) Open(handle uint64, ino fsop.Ino) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.mu.handles[handle]; !ok {
+		l.mu.handles[handle] = ino
+		l.mu.opens[ino]++
+	}
+	return nil
+}
+
+func (l *memLedger) Close(handle uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ino, ok := l.mu.handles[handle]
+	if !ok {
+		return
+	}
+	delete(l.mu.handles, handle)
+	if l.mu.opens[ino]--; l.mu.opens[ino] == 0 {
+		delete(l.mu.opens, ino)
+	}
+}
+
+func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var open []fsop.Ino
+	for _, ino := range inos {
+		if l.mu.opens[ino] > 0 {
+			open = append(open, ino)
+		}
+	}
+	return open
+}

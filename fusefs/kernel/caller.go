@@ -1,0 +1,39 @@
+package kernel
+
+import (
+	"context"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// A Caller that is a session implements more than [fsop.Caller]. Each of these
+// is optional: kernel finds them by type assertion once, when a mount starts to
+// serve.
+
+// Cacher answers from memory. TryCall never blocks and never sends; false means
+// that Call must be asked. It is called with the baton held, so it decides how
+// fast a mount answers.
+type Cacher interface {
+	TryCall(req *fsop.Request) (*fsop.Reply, bool)
+}
+
+// Finisher learns that the kernel has its answer: tag will not come again, and
+// replies to its mutations may be acknowledged and forgotten. It is called once
+// for every request that made a mutation, and earlier for a lock attempt that
+// changed nothing, after which the same tag may begin again.
+type Finisher interface {
+	Finish(tag uint64)
+}
+
+// Resumer learns, once after a takeover, which requests the previous process
+// left unanswered: exactly those come again. What the ledger holds of any other
+// tag was answered.
+type Resumer interface {
+	Resumed(tags []uint64)
+}
+
+// Syncer is asked by fsync(2), fdatasync(2) and close(2) to make everything of
+// an inode durable. Without it every mutation is durable when it is answered.
+type Syncer interface {
+	Sync(ctx context.Context, ino fsop.Ino) error
+}

@@ -1,0 +1,2 @@
+// Package kernel carries FUSE requests to a [fsop.Caller] and the answers back.
+package kernel
