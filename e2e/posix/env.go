@@ -64,7 +64,11 @@ type Group struct {
 }
 
 // Suite is every case, grouped.
-var Suite = []Group{}
+var Suite = []Group{
+	chmodGroup, chownGroup, linkGroup, mkdirGroup, rmdirGroup, mkfifoGroup, mknodGroup,
+	symlinkGroup, unlinkGroup, stickyGroup, truncateGroup, utimensGroup,
+	renameGroup, openGroup,
+}
 
 // lookup finds a case by "group/case".
 func lookup(name string) (Case, bool) {
