@@ -1,0 +1,38 @@
+package boot
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// Env returns the environment variable of a flag: TAK_ and its name.
+func Env(flag string) cli.ValueSourceChain {
+	return cli.EnvVars("TAK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
+}
+
+// Config is what the flags of this package say.
+type Config struct {
+	LogLevel    string
+	LogFormat   string
+	MetricsAddr string
+}
+
+// Flags are the flags that every serving role has. level is the role's
+// default log level.
+func Flags(c *Config, level string) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{
+			Name: "log-level", Value: level, Destination: &c.LogLevel, Sources: Env("log-level"),
+			Usage: "least `LEVEL` of messages logged: debug, info, warn or error",
+		},
+		&cli.StringFlag{
+			Name: "log-format", Value: "auto", Destination: &c.LogFormat, Sources: Env("log-format"),
+			Usage: "`FORMAT` of messages on standard error: json, console, or auto (console on a terminal)",
+		},
+		&cli.StringFlag{
+			Name: "metrics-addr", Destination: &c.MetricsAddr, Sources: Env("metrics-addr"),
+			Usage: "`HOST:PORT` to serve /metrics, /healthz and /readyz on; empty serves none",
+		},
+	}
+}

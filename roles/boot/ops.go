@@ -1,0 +1,136 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Ops is a process's health and metrics. Safe for concurrent use.
+type Ops struct {
+	// Registry takes the metrics of the process.
+	Registry *prometheus.Registry
+
+	addr string
+	mu   struct {
+		sync.Mutex
+		ready map[string]func() error
+	}
+}
+
+// NewOps returns what Run serves on the configured address.
+func (c *Config) NewOps() *Ops {
+	o := &Ops{Registry: prometheus.NewRegistry(), addr: c.MetricsAddr}
+	o.mu.ready = map[string]func() error{}
+	o.Registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	return o
+}
+
+// AddReady names a condition of readiness: check returns why it does not hold.
+func (o *Ops) AddReady(name string, check func() error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.ready[name] = check
+}
+
+// RemoveReady forgets a condition.
+func (o *Ops) RemoveReady(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.mu.ready, name)
+}
+
+// Ready returns nil when every condition holds, else all that do not.
+func (o *Ops) Ready() error {
+	o.mu.Lock()
+	checks := maps.Clone(o.mu.ready)
+	o.mu.Unlock()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		if err := checks[name](); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Handler answers /healthz (the process serves), /readyz and /metrics.
+func (o *Ops) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// Run serves until ctx ends. Without an address it only waits.
+func (o *Ops) Run(ctx context.Context) error {
+	if o.addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	l, err := net.Listen("tcp", o.addr)
+	if err != nil {
+		return err
+	}
+	return ServeHTTP(ctx, l, o.Handler())
+}
+
+// Bounds of every HTTP server of the program.
+const (
+	headerTimeout = 5 * time.Second
+	idleTimeout   = 2 * time.Minute
+	stopTimeout   = 2 * time.Second
+	headerBytes   = 16 << 10
+)
+
+// ServeHTTP serves on l until ctx ends, then lets requests finish for a
+// moment.
+func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	return serve(ctx, l, &http.Server{Handler: h})
+}
+
+// ServeHTTPConn is ServeHTTP with a context for each connection.
+func ServeHTTPConn(ctx context.Context, l net.Listener, h http.Handler, conn func(context.Context, net.Conn) context.Context) error {
+	return serve(ctx, l, &http.Server{Handler: h, ConnContext: conn})
+}
+
+func serve(ctx context.Context, l net.Listener, s *http.Server) error {
+	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headerTimeout, idleTimeout, headerBytes
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if s.Shutdown(grace) != nil {
+			s.Close()
+		}
+	})
+	err := s.Serve(l)
+	if stop() {
+		s.Close()
+		return err
+	}
+	<-stopped
+	return nil
+}
