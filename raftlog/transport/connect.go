@@ -2,7 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,42 +15,50 @@ import (
 
 // startDial makes one attempt to connect to a link that is marked as dialling.
 func (t *Transport) startDial(l *link) {
-	ctx, err := t.enter()
+	ctx, h, err := t.enter()
 	if err != nil {
 		l.dialled(err, t.cfg.Clock.Now(), 0)
 		return
 	}
 	go func() {
 		defer t.wg.Done()
-		t.dialMessages(ctx, l)
+		t.dialMessages(ctx, l, h)
 	}()
 }
 
+// redial connects again after a connection has ended: so it is soon known
+// whether the other process is gone.
+func (t *Transport) redial(l *link) {
+	if l.wantDial(t.cfg.Clock.Now()) {
+		t.startDial(l)
+	}
+}
+
 // dialMessages connects, and then reads until the connection ends.
-func (t *Transport) dialMessages(ctx context.Context, l *link) {
-	p := l.peer()
-	conn, ans, err := t.connect(ctx, l.member, p, framed.KindPeerMessage)
+func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) {
+	id, p, _ := l.who()
+	conn, ans, err := t.connect(ctx, l.member, id.Incarnation, p, framed.KindPeerMessage)
 	if err != nil {
 		l.dialled(err, t.cfg.Clock.Now(), t.cfg.Rand())
 		t.log.Debug("connect", zap.Uint64("member", l.member), zap.Error(err))
-		t.cfg.Handler.Unreachable(l.member)
+		h.Unreachable(l.member, errors.Is(err, syscall.ECONNREFUSED))
 		return
 	}
 	defer conn.Wait()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.CloseWith(ErrStopped) })()
 	c := &peerConn{conn: conn, instance: ans.instance, dialled: true}
-	if l.peer() == p { // else it has moved meanwhile
+	if id2, p2, _ := l.who(); id2 == id && p2 == p {
 		t.settle(l, c)
 	} else {
-		conn.CloseWith(errRemoved)
+		conn.CloseWith(errRemoved) // it has moved meanwhile
 	}
 	l.dialled(nil, time.Time{}, 0)
-	t.read(l, c)
+	t.read(l, c, h)
 }
 
 // connect dials a member and exchanges hello and verdict.
-func (t *Transport) connect(ctx context.Context, member uint64, p Peer, kind framed.Kind) (*framed.Conn, answer, error) {
+func (t *Transport) connect(ctx context.Context, member, incarnation uint64, p Peer, kind framed.Kind) (*framed.Conn, answer, error) {
 	if p.Addr == "" {
 		return nil, answer{}, ErrUnknownPeer
 	}
@@ -58,7 +69,7 @@ func (t *Transport) connect(ctx context.Context, member uint64, p Peer, kind fra
 	ans, err := t.greet(conn, hello{
 		version: protocolVersion,
 		from:    t.cfg.Member, fromIncarnation: t.cfg.Incarnation,
-		to: member, toIncarnation: p.Incarnation,
+		to: member, toIncarnation: incarnation,
 		instance: t.cfg.Instance, volume: t.cfg.Volume,
 	})
 	if err != nil {
@@ -94,27 +105,29 @@ func (t *Transport) greet(conn *framed.Conn, h hello) (answer, error) {
 
 // serveMessages is the listener's side of a message connection.
 func (t *Transport) serveMessages(_ context.Context, in Incoming) {
-	t.serve(in, func(l *link, instance uint64) {
+	t.serve(in, func(_ context.Context, l *link, instance uint64, h Handler) {
 		c := &peerConn{conn: in.Conn, instance: instance}
 		t.settle(l, c)
-		t.read(l, c)
+		t.read(l, c, h)
 	})
 }
 
 // serveStream is the listener's side of a checkpoint stream.
 func (t *Transport) serveStream(_ context.Context, in Incoming) {
-	t.serve(in, func(l *link, _ uint64) {
-		if err := t.cfg.Handler.Stream(l.member, in.Conn.Stream()); err != nil {
-			t.log.Info("stream refused", zap.Uint64("member", l.member), zap.Error(err))
+	t.serve(in, func(ctx context.Context, l *link, _ uint64, h Handler) {
+		stream := in.Conn.Stream()
+		if err := h.AcceptStream(ctx, l.member, stream); err != nil {
+			t.log.Info("stream ended", zap.Uint64("member", l.member), zap.Error(err))
 			return
 		}
-		<-in.Conn.Done()
+		// What was written last must not be lost to the reset of a plain close.
+		in.Conn.Finish(time.Second)
 	})
 }
 
 // serve reads the hello, answers it, and runs with on an admitted connection.
-func (t *Transport) serve(in Incoming, with func(l *link, instance uint64)) {
-	ctx, err := t.enter()
+func (t *Transport) serve(in Incoming, with func(ctx context.Context, l *link, instance uint64, h Handler)) {
+	ctx, handler, err := t.enter()
 	if err != nil {
 		return
 	}
@@ -138,7 +151,7 @@ func (t *Transport) serve(in Incoming, with func(l *link, instance uint64)) {
 		in.Conn.Finish(time.Second)
 		return
 	}
-	with(l, h.instance)
+	with(ctx, l, h.instance, handler)
 }
 
 func (t *Transport) readHello(conn *framed.Conn) (hello, error) {
@@ -173,7 +186,7 @@ func (t *Transport) settle(l *link, c *peerConn) {
 }
 
 // read hands messages to the handler until the connection ends.
-func (t *Transport) read(l *link, c *peerConn) {
+func (t *Transport) read(l *link, c *peerConn, h Handler) {
 	for {
 		head, payload, err := c.conn.ReadFrame()
 		if err == nil && head.Type != frameMessage {
@@ -183,45 +196,47 @@ func (t *Transport) read(l *link, c *peerConn) {
 			c.conn.CloseWith(err)
 			if l.detach(c) {
 				t.log.Debug("connection ended", zap.Uint64("member", l.member), zap.Error(err))
-				t.cfg.Handler.Unreachable(l.member)
+				h.Unreachable(l.member, false)
 				t.left(l)
+				t.redial(l)
 			}
 			return
 		}
-		t.cfg.Handler.Message(l.member, payload)
+		h.Receive(l.member, payload)
 	}
 }
 
-// OpenStream opens a checkpoint stream to a member. ctx bounds the opening
-// only.
-func (t *Transport) OpenStream(ctx context.Context, to uint64) (Stream, error) {
+// OpenStream opens a checkpoint stream to a member. The end of ctx closes it.
+func (t *Transport) OpenStream(ctx context.Context, to uint64) (io.ReadWriteCloser, error) {
 	l := t.link(to)
 	if l == nil {
 		return nil, fmt.Errorf("open stream to member %d: %w", to, ErrUnknownPeer)
 	}
-	run, err := t.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer t.wg.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(run, cancel)()
-	conn, _, err := t.connect(ctx, to, l.peer(), framed.KindPeerStream)
+	run, _, err := t.enter()
 	if err != nil {
 		return nil, fmt.Errorf("open stream to member %d: %w", to, err)
 	}
-	stop := context.AfterFunc(run, func() { conn.CloseWith(ErrStopped) })
-	return &openStream{conn.Stream(), stop}, nil
+	defer t.wg.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(run, func() { cancel(ErrStopped) })
+	id, p, _ := l.who()
+	conn, _, err := t.connect(ctx, to, id.Incarnation, p, framed.KindPeerStream)
+	if err != nil {
+		stop()
+		cancel(nil)
+		return nil, fmt.Errorf("open stream to member %d: %w", to, err)
+	}
+	context.AfterFunc(ctx, func() { conn.CloseWith(context.Cause(ctx)) })
+	return &openStream{conn.Stream(), func() { stop(); cancel(nil) }}, nil
 }
 
-// openStream is a stream that ends with the transport.
+// openStream is a stream that ends with its context and with the transport.
 type openStream struct {
 	*framed.Stream
-	stop func() bool
+	release func()
 }
 
 func (s *openStream) Close() error {
-	s.stop()
+	defer s.release()
 	return s.Stream.Close()
 }

@@ -33,7 +33,7 @@
 //
 // Messages may be lost, and after a reconnect arrive out of order; they are
 // never altered, never from a member that is barred or of another incarnation
-// than SetPeers told, and never from another volume. Two replicas share one
+// than SetMembers told, and never from another volume. Two replicas share one
 // message connection, whoever dialled it: when both dial at once, the one
 // dialled by the lower member id stays. Send never blocks: what finds the
 // queue full is dropped, and Unreachable is called.

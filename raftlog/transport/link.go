@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"slices"
 	"sync"
 	"time"
 
+	"tak-os.org/tak-replicated/raftlog"
 	"tak-os.org/tak-replicated/raftlog/transport/framed"
 )
 
@@ -23,7 +25,8 @@ type link struct {
 	mu struct {
 		sync.Mutex
 		peer  Peer
-		known bool // SetPeers told of it
+		id    raftlog.Member
+		known bool // SetMembers told of it: peer and id are valid
 		gone  bool // no member any more: takes no connection
 		cur   *peerConn
 
@@ -32,7 +35,7 @@ type link struct {
 		backoff  time.Duration
 		lastErr  error // of the last attempt to connect
 
-		pending      []Frame // while dialling
+		pending      [][][]byte // messages, while dialling
 		pendingBytes int
 		dropping     bool // the last Send had to drop, and that was told
 	}
@@ -103,34 +106,46 @@ func (l *link) detach(c *peerConn) bool {
 	return true
 }
 
-// park keeps frames for the connection that is being made. dial tells that the
-// caller has to make one; kept, that no frame was dropped.
-func (l *link) park(frames []Frame, now time.Time) (dial, kept bool) {
+// park keeps a message for the connection that is being made. dial tells that
+// the caller has to make one; kept, that the message was not dropped.
+func (l *link) park(message [][]byte, now time.Time) (dial, kept bool) {
+	n := 0
+	for _, part := range message {
+		n += len(part)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.cur != nil {
-		// Made since the caller looked.
-		n, _ := l.mu.cur.conn.SendAll(frameMessage, 0, frames)
-		return false, n == len(frames)
+	if l.mu.cur != nil { // made since the caller looked
+		return false, l.mu.cur.conn.Send(frameMessage, 0, message...) == nil
 	}
 	if !l.mu.dialling {
-		if l.mu.peer.Addr == "" || now.Before(l.mu.dialAt) {
+		if dial = l.wantDialLocked(now); !dial {
 			return false, false
 		}
-		l.mu.dialling, dial = true, true
 	}
-	for _, f := range frames {
-		n := 0
-		for _, part := range f {
-			n += len(part)
-		}
-		if l.mu.pendingBytes+n > pendingMost {
-			return dial, false
-		}
-		l.mu.pending = append(l.mu.pending, f)
-		l.mu.pendingBytes += n
+	if l.mu.pendingBytes+n > pendingMost {
+		return dial, false
 	}
+	// The slice of parts is the caller's; only the parts are ours.
+	l.mu.pending = append(l.mu.pending, slices.Clone(message))
+	l.mu.pendingBytes += n
 	return dial, true
+}
+
+// wantDial marks the link as dialling if it should be dialled now.
+func (l *link) wantDial(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wantDialLocked(now)
+}
+
+func (l *link) wantDialLocked(now time.Time) bool {
+	m := &l.mu
+	if m.dialling || m.cur != nil || m.gone || m.peer.Addr == "" || now.Before(m.dialAt) {
+		return false
+	}
+	m.dialling = true
+	return true
 }
 
 // dialled ends an attempt to connect. jitter is in [0, 1).
@@ -158,23 +173,23 @@ func (l *link) tellDrop(dropped bool) bool {
 	return tell
 }
 
-func (l *link) peer() Peer {
+// who returns what SetMembers told of the member, if it did.
+func (l *link) who() (id raftlog.Member, p Peer, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mu.peer
+	return l.mu.id, l.mu.peer, l.mu.known
 }
 
 func (l *link) isKnown() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.known
+	_, _, known := l.who()
+	return known
 }
 
-// set takes over what SetPeers tells of the member.
-func (l *link) set(p Peer) {
+// set takes over what SetMembers tells of the member.
+func (l *link) set(id raftlog.Member, p Peer) {
 	l.mu.Lock()
-	moved := l.mu.known && l.mu.peer != p
-	l.mu.peer, l.mu.known = p, true
+	moved := l.mu.known && (l.mu.peer != p || l.mu.id.Incarnation != id.Incarnation)
+	l.mu.peer, l.mu.id, l.mu.known = p, id, true
 	if moved {
 		l.mu.dialAt, l.mu.backoff = time.Time{}, 0
 	}
@@ -184,8 +199,8 @@ func (l *link) set(p Peer) {
 	}
 }
 
-// forget ends the connection of a member that SetPeers tells of no more. It
-// reports false for one that SetPeers never told of: that one stays.
+// forget ends the connection of a member that SetMembers tells of no more. It
+// reports false for one that SetMembers never told of: that one stays.
 func (l *link) forget() bool {
 	if !l.isKnown() {
 		return false

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
+
+	"tak-os.org/tak-replicated/raftlog"
 )
 
 // Faults say what a MemNetwork does to messages between two members. The zero
@@ -23,10 +26,11 @@ type Faults struct {
 	Reorder bool
 }
 
-// MemNetwork is a network in memory. It has no goroutine and no clock: Step
-// delivers what is due, in the caller's goroutine, so that one seed and one
-// order of calls give one course of events. Its methods may be called from
-// several goroutines; then the order is theirs.
+// MemNetwork is a network in memory. It has no clock: Step delivers the messages
+// that are due, in the caller's goroutine, so that one seed and one order of
+// calls give one course of events. Only the handler of a stream gets a
+// goroutine of its own. The methods may be called from several goroutines; then
+// the order is theirs.
 type MemNetwork struct {
 	mu struct {
 		sync.Mutex
@@ -42,6 +46,7 @@ type MemNetwork struct {
 		// streams that are open, so that a cut ends them
 		streams map[*memStream]pair
 	}
+	streams sync.WaitGroup // handlers of streams
 }
 
 type pair struct{ from, to uint64 }
@@ -55,6 +60,7 @@ type event struct {
 	frame  []byte
 	stream *memStream
 	lost   bool
+	gone   bool // and nobody is there
 }
 
 // NewMemNetwork returns a network without members. rand decides the faults.
@@ -69,15 +75,11 @@ func NewMemNetwork(r *rand.Rand) *MemNetwork {
 	return n
 }
 
-// Node connects a member, or after a crash connects it again: what was under
-// way to it is lost.
-func (n *MemNetwork) Node(member uint64, h Handler) *MemTransport {
+// Node makes the end of a member, and after a crash makes it anew: what was
+// under way to it is lost. It receives nothing before Attach.
+func (n *MemNetwork) Node(member uint64) *MemTransport {
 	n.Crash(member)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	t := &MemTransport{net: n, member: member, handler: h}
-	n.mu.nodes[member] = t
-	return t
+	return &MemTransport{net: n, member: member}
 }
 
 // Crash takes a member off the network, with all that is under way to it.
@@ -184,25 +186,26 @@ func (n *MemNetwork) deliver(e event) {
 			e.stream.sever()
 		}
 	case e.lost:
-		node.handler.Unreachable(e.pair.to)
+		node.handler.Unreachable(e.pair.to, e.gone)
 	case e.stream != nil:
-		if err := node.handler.Stream(e.pair.from, e.stream); err != nil {
+		n.streams.Go(func() {
+			_ = node.handler.AcceptStream(node.ctx, e.pair.from, e.stream) // the opener sees it end
 			e.stream.Close()
-		}
+		})
 	default:
-		node.handler.Message(e.pair.from, e.frame)
+		node.handler.Receive(e.pair.from, e.frame)
 	}
 }
 
 // post puts one message on its way, or loses it.
-func (n *MemNetwork) post(p pair, f Frame) {
+func (n *MemNetwork) post(p pair, parts [][]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	faults := n.faultsLocked(p)
 	// A sender learns of a member that is off or behind a cut, as from a
 	// connection that fails; not of a single lost message.
 	if n.mu.nodes[p.to] == nil || n.mu.cut[p] {
-		n.queueLocked(event{pair: p, lost: true}, faults)
+		n.queueLocked(event{pair: p, lost: true, gone: n.mu.nodes[p.to] == nil && !n.mu.cut[p]}, faults)
 		return
 	}
 	copies := 1
@@ -212,7 +215,7 @@ func (n *MemNetwork) post(p pair, f Frame) {
 		copies = 2
 	}
 	for range copies {
-		n.queueLocked(event{pair: p, frame: slices.Concat(f...)}, faults)
+		n.queueLocked(event{pair: p, frame: slices.Concat(parts...)}, faults)
 	}
 }
 
@@ -237,44 +240,52 @@ func (n *MemNetwork) queueLocked(e event, f Faults) {
 	n.mu.queue = append(n.mu.queue, e)
 }
 
-// MemTransport is one member's end of a MemNetwork. It has the methods of
-// Transport that a replica uses.
+// Wait blocks until no handler of a stream runs any more.
+func (n *MemNetwork) Wait() { n.streams.Wait() }
+
+// MemTransport is one member's end of a MemNetwork, as a group sees it.
 type MemTransport struct {
 	net     *MemNetwork
 	member  uint64
 	handler Handler
+	ctx     context.Context
 
 	mu struct {
 		sync.Mutex
-		peers  map[uint64]Peer
-		barred map[uint64]bool
+		members []raftlog.Member
 	}
 }
 
-// SetPeers implements the replica's view of a transport; in memory every
-// member reaches every other one.
-func (t *MemTransport) SetPeers(peers map[uint64]Peer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.mu.peers = peers
+// Attach connects the member: from now on h receives, streams until ctx ends.
+func (t *MemTransport) Attach(ctx context.Context, h Handler) {
+	t.ctx, t.handler = ctx, h
+	t.net.mu.Lock()
+	defer t.net.mu.Unlock()
+	t.net.mu.nodes[t.member] = t
 }
 
-// Peers returns what SetPeers was last told.
-func (t *MemTransport) Peers() map[uint64]Peer {
+// SetMembers notes the members. In memory everybody reaches everybody, also
+// one who was removed: what the transport would refuse the group has to bear.
+func (t *MemTransport) SetMembers(members []raftlog.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.peers
+	t.mu.members = slices.Clone(members)
 }
 
-// Send puts messages on their way.
-func (t *MemTransport) Send(to uint64, msgs []Frame) {
-	for _, m := range msgs {
-		t.net.post(pair{t.member, to}, m)
-	}
+// Members returns what SetMembers was last told.
+func (t *MemTransport) Members() []raftlog.Member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.mu.members)
+}
+
+// Send puts a message on its way.
+func (t *MemTransport) Send(to uint64, parts [][]byte) {
+	t.net.post(pair{t.member, to}, parts)
 }
 
 // OpenStream opens a stream that the other member gets at a later step.
-func (t *MemTransport) OpenStream(ctx context.Context, to uint64) (Stream, error) {
+func (t *MemTransport) OpenStream(ctx context.Context, to uint64) (io.ReadWriteCloser, error) {
 	n := t.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -286,6 +297,7 @@ func (t *MemTransport) OpenStream(ctx context.Context, to uint64) (Stream, error
 		return nil, fmt.Errorf("open stream to member %d: %w", to, ErrUnknownPeer)
 	}
 	near, far := newMemStream()
+	context.AfterFunc(ctx, near.sever)
 	n.mu.streams[near] = p
 	n.queueLocked(event{pair: p, stream: far}, n.faultsLocked(p))
 	return near, nil

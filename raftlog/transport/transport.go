@@ -9,13 +9,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/raftlog"
 	"tak-os.org/tak-replicated/raftlog/transport/framed"
 	"tak-os.org/tak-replicated/raftlog/transport/pki"
 )
 
 const (
-	// strangersMost bounds the members that have connected without SetPeers
-	// ever naming them: a member learns of the others only from the log.
+	// strangersMost bounds the members that have connected without SetMembers
+	// ever naming them.
 	strangersMost = 16
 	helloTimeout  = 5 * time.Second
 )
@@ -39,8 +40,8 @@ type Config struct {
 	Instance uint64
 	// Credentials are those of role peer.
 	Credentials *pki.Credentials
-	// Handler receives what arrives.
-	Handler Handler
+	// Peer tells where a member is reached. It is called by SetMembers.
+	Peer func(raftlog.Member) Peer
 	// Bounds of a message connection; see Bounds.
 	Bounds framed.Config
 	// Rand returns a number in [0, 1), for the jitter of reconnecting. It is
@@ -66,6 +67,7 @@ type Transport struct {
 	mu struct {
 		sync.RWMutex
 		ctx    context.Context // while Run runs
+		to     Handler         // from Run on
 		links  map[uint64]*link
 		barred map[uint64]bool
 	}
@@ -87,13 +89,13 @@ func (t *Transport) Register(s *Server) {
 	s.Handle(framed.KindPeerStream, t.cfg.Bounds, t.serveStream)
 }
 
-// Run lets the transport work until ctx ends, and returns when all that it
-// started has ended.
-func (t *Transport) Run(ctx context.Context) error {
+// Run lets the transport work for h until ctx ends, and returns when all that
+// it started has ended.
+func (t *Transport) Run(ctx context.Context, h Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t.mu.Lock()
-	t.mu.ctx = ctx
+	t.mu.ctx, t.mu.to = ctx, h
 	t.mu.Unlock()
 	<-ctx.Done()
 	t.mu.Lock()
@@ -108,77 +110,76 @@ func (t *Transport) Run(ctx context.Context) error {
 	return nil
 }
 
-// enter counts a goroutine that Run waits for, and returns the context of Run.
-func (t *Transport) enter() (context.Context, error) {
+// enter counts a goroutine that Run waits for, and returns what Run was given.
+func (t *Transport) enter() (context.Context, Handler, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.mu.ctx == nil {
-		return nil, ErrStopped
+		return nil, nil, ErrStopped
 	}
 	t.wg.Add(1)
-	return t.mu.ctx, nil
+	return t.mu.ctx, t.mu.to, nil
 }
 
-// SetPeers tells who the other members are. A connection to a member that is
-// not among them any more, or that has moved or begun a new incarnation, ends.
-func (t *Transport) SetPeers(peers map[uint64]Peer) {
+// SetMembers tells who the members are; this one is skipped. A connection to a
+// member that is not among them any more, or that has moved or begun a new
+// incarnation, ends, and a member that was among them is barred.
+//
+// A member that was never among them may still connect to this one, if its
+// certificate is good: a replica that has been away can be older than the
+// present leader's membership, and can learn of it from nobody else. Only an
+// earlier life of a present replica is refused.
+func (t *Transport) SetMembers(members []raftlog.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	present := map[uint64]bool{}
+	for _, m := range members {
+		present[m.ID] = true
+		delete(t.mu.barred, m.ID)
+	}
 	for id, l := range t.mu.links {
-		if _, stays := peers[id]; !stays && l.forget() {
+		if !present[id] && l.forget() {
 			delete(t.mu.links, id)
+			t.mu.barred[id] = true
 		}
 	}
-	for id, p := range peers {
-		if id == t.cfg.Member || t.mu.barred[id] {
+	for _, m := range members {
+		if m.ID == t.cfg.Member {
 			continue
 		}
-		l := t.mu.links[id]
+		l := t.mu.links[m.ID]
 		if l == nil {
-			l = &link{member: id}
-			t.mu.links[id] = l
+			l = &link{member: m.ID}
+			t.mu.links[m.ID] = l
 		}
-		l.set(p)
+		l.set(m, t.cfg.Peer(m))
 	}
 }
 
-// Bar refuses a member for as long as the process lives: a removed one must
-// not come back under its old id.
-func (t *Transport) Bar(member uint64) {
-	t.mu.Lock()
-	l := t.mu.links[member]
-	t.mu.barred[member] = true
-	delete(t.mu.links, member)
-	t.mu.Unlock()
-	if l != nil {
-		l.remove()
-	}
-}
-
-// Send sends messages to a member, as one batch where possible. It does not
-// block and says nothing: what can't be sent is dropped, and Unreachable is
-// called soon afterwards.
-func (t *Transport) Send(to uint64, msgs []Frame) {
+// Send sends one message, the concatenation of parts, to a member. It does not
+// block and calls nobody: what can't be sent is dropped, and Unreachable is
+// called soon afterwards. The parts must not be changed any more.
+func (t *Transport) Send(to uint64, parts [][]byte) {
 	l := t.link(to)
 	if l == nil {
 		return
 	}
 	kept := false
 	if c := l.conn(); c != nil {
-		n, err := c.conn.SendAll(frameMessage, 0, msgs)
-		// A connection that has just failed is noticed by its reader.
-		kept = n == len(msgs) || !errors.Is(err, framed.ErrQueueFull)
+		err := c.conn.Send(frameMessage, 0, parts...)
+		// That a connection has failed is noticed by its reader.
+		kept = !errors.Is(err, framed.ErrQueueFull) && !errors.Is(err, framed.ErrFrameTooLarge)
 	} else {
 		var dial bool
-		if dial, kept = l.park(msgs, t.cfg.Clock.Now()); dial {
+		if dial, kept = l.park(parts, t.cfg.Clock.Now()); dial {
 			t.startDial(l)
 		}
 	}
 	if l.tellDrop(!kept) {
-		if _, err := t.enter(); err == nil {
+		if _, h, err := t.enter(); err == nil {
 			go func() {
 				defer t.wg.Done()
-				t.cfg.Handler.Unreachable(to)
+				h.Unreachable(to, false)
 			}()
 		}
 	}
@@ -235,26 +236,43 @@ func (t *Transport) admit(h hello, in Incoming) (*link, *RefusedError) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.mu.links[h.from]
-	switch {
-	case t.mu.ctx == nil:
+	if t.mu.ctx == nil {
 		return refuse(NotReady, "member %d is starting or stopping", t.cfg.Member)
-	case t.mu.barred[h.from]:
+	}
+	if t.mu.barred[h.from] {
 		return refuse(Barred, "member %d was removed", h.from)
-	case l == nil && t.strangersLocked() >= strangersMost:
-		return refuse(NotReady, "too many unknown members")
-	case l == nil:
-		l = &link{member: h.from}
-		t.mu.links[h.from] = l
-		return l, nil
 	}
-	p := l.peer()
-	if p.Incarnation != 0 && p.Incarnation != h.fromIncarnation {
-		return refuse(WrongIncarnation, "member %d is of incarnation %d, not %d", h.from, p.Incarnation, h.fromIncarnation)
+	l := t.mu.links[h.from]
+	if l == nil {
+		return t.admitStrangerLocked(h, in)
 	}
-	if p.Name != "" && p.Name != in.Peer.Name {
-		return refuse(WrongCertificate, "member %d is %s, the certificate is that of %s", h.from, p.Name, in.Peer.Name)
+	id, _, known := l.who()
+	if known && id.Incarnation != h.fromIncarnation {
+		return refuse(WrongIncarnation, "member %d is of incarnation %d, not %d", h.from, id.Incarnation, h.fromIncarnation)
 	}
+	if known && id.Replica != in.Peer.Name {
+		return refuse(WrongCertificate, "member %d is %s, the certificate is that of %s", h.from, id.Replica, in.Peer.Name)
+	}
+	return l, nil
+}
+
+// admitStrangerLocked decides on a member that SetMembers never named.
+func (t *Transport) admitStrangerLocked(h hello, in Incoming) (*link, *RefusedError) {
+	strangers := 0
+	for _, l := range t.mu.links {
+		id, _, known := l.who()
+		switch {
+		case !known:
+			strangers++
+		case id.Replica == in.Peer.Name && h.fromIncarnation <= id.Incarnation:
+			return nil, &RefusedError{Barred, fmt.Sprintf("%s is member %d of incarnation %d by now", id.Replica, id.ID, id.Incarnation)}
+		}
+	}
+	if strangers >= strangersMost {
+		return nil, &RefusedError{NotReady, "too many unknown members"}
+	}
+	l := &link{member: h.from}
+	t.mu.links[h.from] = l
 	return l, nil
 }
 
@@ -266,14 +284,4 @@ func (t *Transport) left(l *link) {
 		delete(t.mu.links, l.member)
 		l.remove()
 	}
-}
-
-func (t *Transport) strangersLocked() int {
-	n := 0
-	for _, l := range t.mu.links {
-		if !l.isKnown() {
-			n++
-		}
-	}
-	return n
 }
