@@ -1,0 +1,255 @@
+package client
+
+import (
+	"sync"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// cacheInodes bounds how many inodes one half of the cache knows.
+const cacheInodes = 48 << 10
+
+// namesPerDir bounds the names remembered of one directory.
+const namesPerDir = 64 << 10
+
+// cache holds what the session's leases let it answer. A record is there only
+// while its inode is leased. Everything in it carries the log index whose state
+// it shows: an older reply never overwrites a newer one, and what was dropped
+// for room leaves its index behind as a floor.
+//
+// Replies and recalls are applied by the connection's one reading goroutine in
+// the order in which the coordinator decided them; lookups may come from any.
+type cache struct {
+	mu      sync.Mutex
+	hot     map[fsop.Ino]*record // used since the last turn
+	cold    map[fsop.Ino]*record // used before; dropped at the next turn
+	floor   uint64               // replies older than this may not be cached
+	busyAll int                  // own mutations in flight whose victims are unknown
+	busy    map[fsop.Ino]int     // own mutations in flight by inode
+}
+
+// record is what is known of one leased inode.
+type record struct {
+	attr      fsop.Attr
+	attrAt    uint64 // index, 0: attributes unknown
+	floor     uint64 // nothing older may be stored
+	names     map[string]child
+	xattrs    map[string]xattr
+	target    []byte
+	hasTarget bool
+}
+
+// child is one name in a directory: an inode, or 0 for a name that is absent.
+type child struct {
+	ino fsop.Ino
+	at  uint64
+}
+
+type xattr struct {
+	value  []byte
+	absent bool
+}
+
+func newCache() *cache {
+	c := &cache{}
+	c.reset()
+	c.busy = map[fsop.Ino]int{}
+	return c
+}
+
+// reset forgets every lease; mutations in flight stay fenced.
+func (c *cache) reset() { c.hot, c.cold = map[fsop.Ino]*record{}, map[fsop.Ino]*record{} }
+
+// clear forgets every lease.
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reset()
+}
+
+// get returns a leased inode's record, and moves it among the used ones.
+func (c *cache) get(ino fsop.Ino) *record {
+	if r := c.hot[ino]; r != nil {
+		return r
+	}
+	r := c.cold[ino]
+	if r != nil {
+		delete(c.cold, ino)
+		c.put(ino, r)
+	}
+	return r
+}
+
+func (c *cache) put(ino fsop.Ino, r *record) {
+	if len(c.hot) >= cacheInodes {
+		for _, old := range c.cold {
+			c.floor = max(c.floor, old.attrAt, old.floor)
+		}
+		c.cold, c.hot = c.hot, map[fsop.Ino]*record{}
+	}
+	c.hot[ino] = r
+}
+
+// usable returns the record if it may be answered from now.
+func (c *cache) usable(ino fsop.Ino) *record {
+	if c.busyAll > 0 || c.busy[ino] > 0 {
+		return nil
+	}
+	return c.get(ino)
+}
+
+// answer answers a query from memory, or returns nil.
+func (c *cache) answer(op fsop.Op) *fsop.Reply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch o := op.(type) {
+	case *fsop.Lookup:
+		return c.lookup(o)
+	case *fsop.GetAttr:
+		if r := c.usable(o.Ino); r != nil && r.attrAt > 0 {
+			return attrReply(r)
+		}
+	case *fsop.GetXattr:
+		if r := c.usable(o.Ino); r != nil {
+			if x, ok := r.xattrs[string(o.Name)]; ok {
+				if x.absent {
+					return &fsop.Reply{Errno: fsop.ENODATA}
+				}
+				return &fsop.Reply{Data: x.value}
+			}
+		}
+	case *fsop.ReadLink:
+		if r := c.usable(o.Ino); r != nil && r.hasTarget {
+			return &fsop.Reply{Data: r.target}
+		}
+	}
+	return nil
+}
+
+func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
+	dir := c.usable(o.Parent)
+	if dir == nil {
+		return nil
+	}
+	ch, ok := dir.names[string(o.Name)]
+	if !ok {
+		return nil
+	}
+	if ch.ino == 0 {
+		return &fsop.Reply{Errno: fsop.ENOENT}
+	}
+	if r := c.usable(ch.ino); r != nil && r.attrAt > 0 {
+		return attrReply(r)
+	}
+	return nil
+}
+
+func attrReply(r *record) *fsop.Reply {
+	return &fsop.Reply{Attrs: []fsop.Attr{r.attr}, Index: r.attrAt}
+}
+
+// open answers an Open from memory if the inode is leased and has a name.
+// opened is called before another goroutine can see a recall of it.
+func (c *cache) open(ino fsop.Ino, opened func() error) *fsop.Reply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.usable(ino)
+	if r == nil || r.attrAt == 0 || r.attr.Nlink == 0 {
+		return nil
+	}
+	if opened() != nil {
+		return nil // asked again, with a place for the error
+	}
+	return attrReply(r)
+}
+
+// drop gives up the leases on inos.
+func (c *cache) drop(inos []fsop.Ino) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ino := range inos {
+		delete(c.hot, ino)
+		delete(c.cold, ino)
+	}
+}
+
+// learn stores what a reply shows.
+func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rep.Leased && rep.Index >= c.floor {
+		for _, ino := range fsop.Covers(op, rep) {
+			if c.get(ino) == nil {
+				c.put(ino, &record{})
+			}
+		}
+	}
+	for i := range rep.Attrs {
+		c.setAttr(&rep.Attrs[i], rep.Index)
+	}
+	switch o := op.(type) {
+	case *fsop.Lookup:
+		switch rep.Errno {
+		case fsop.OK:
+			c.setName(o.Parent, o.Name, rep.Attrs[0].Ino, rep.Index)
+		case fsop.ENOENT:
+			c.setName(o.Parent, o.Name, 0, rep.Index)
+		}
+	case *fsop.ReadDir:
+		for i := range rep.Entries {
+			if e := &rep.Entries[i]; e.Attr != nil {
+				c.setAttr(e.Attr, rep.Index)
+				c.setName(o.Ino, e.Name, e.Ino, rep.Index)
+			}
+		}
+	case *fsop.ReadLink:
+		if r := c.get(o.Ino); r != nil && rep.Errno == fsop.OK {
+			r.target, r.hasTarget = rep.Data, true
+		}
+	case *fsop.GetXattr:
+		c.setXattr(o, rep)
+	}
+}
+
+func (c *cache) setAttr(a *fsop.Attr, at uint64) {
+	if r := c.get(a.Ino); r != nil && at >= r.attrAt && at >= r.floor {
+		r.attr, r.attrAt = *a, at
+	}
+}
+
+func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
+	r := c.get(dir)
+	if r == nil || at < r.floor {
+		return
+	}
+	if old, ok := r.names[string(name)]; ok && at < old.at {
+		return
+	}
+	if r.names == nil || len(r.names) >= namesPerDir {
+		r.names = map[string]child{}
+	}
+	r.names[string(name)] = child{ino, at}
+}
+
+// setXattr remembers small values; a query of the wrong size class answers
+// itself elsewhere.
+func (c *cache) setXattr(o *fsop.GetXattr, rep *fsop.Reply) {
+	r := c.get(o.Ino)
+	if r == nil || rep.Index < r.floor || len(rep.Data) > 256 || len(r.xattrs) > 64 {
+		return
+	}
+	if rep.Errno != fsop.OK && rep.Errno != fsop.ENODATA {
+		return
+	}
+	if r.xattrs == nil {
+		r.xattrs = map[string]xattr{}
+	}
+	r.xattrs[string(o.Name)] = xattr{rep.Data, rep.Errno == fsop.ENODATA}
+}
+
+// isBusy reports whether an own mutation of the inode is in flight.
+func (c *cache) isBusy(ino fsop.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busyAll > 0 || c.busy[ino] > 0
+}

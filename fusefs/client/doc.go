@@ -1,0 +1,33 @@
+// Package client is one session of a mounted filesystem: it finds the
+// coordinator, keeps one identity for every operation over every retry and
+// coordinator change, and answers from memory what its leases allow.
+//
+// # What it owns
+//
+// The session's numbers, the operations without an answer, the lease-backed
+// [cache], and the connection. It is a [fsop.Caller].
+//
+// # What it does not own
+//
+// The kernel's requests (fusefs/kernel) and what survives this process: that is
+// the [Ledger], which a keeper holds.
+//
+// # Invariants
+//
+//   - A mutation has one number for ever; it is in the Ledger before it is sent,
+//     and numbers are sent in order without gaps on every connection.
+//   - An answer is acknowledged (so that the coordinator may forget it) only
+//     when the kernel has it ([Session.Finished]).
+//   - An operation that was given up (quorum wait passed) is replaced by a Nop
+//     under its number wherever it has not been applied yet: it cannot happen
+//     later than the connection that carried it.
+//   - The cache answers only within the lease term, counted from before the
+//     keepalive that was confirmed was sent, less a tenth for clock rates. It is
+//     emptied before each Attach, so that a session attaches holding nothing.
+//   - Replies and notices are handled by one goroutine in the order of arrival.
+//
+// # Crashes
+//
+// A new process under the same Ledger raises the session's epoch, so that the
+// old one is refused, and repeats what was in flight under the same numbers.
+package client

@@ -1,0 +1,167 @@
+package client
+
+import "tak-os.org/tak-replicated/fusefs/fsop"
+
+// fence keeps the cache from answering for what an own mutation in flight may
+// have changed already: somebody else can see the change before its answer
+// arrives here.
+type fence struct {
+	inos []fsop.Ino
+	all  bool // a victim is not known
+}
+
+// raise fences what op touches.
+func (c *cache) raise(op fsop.Op) fence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var f fence
+	switch o := op.(type) {
+	case *fsop.Create:
+		f.inos = []fsop.Ino{o.Parent}
+		if !o.Excl {
+			f.victim(c, o.Parent, o.Name)
+		}
+	case *fsop.Tmpfile:
+		f.inos = []fsop.Ino{o.Parent}
+	case *fsop.Link:
+		f.inos = []fsop.Ino{o.Ino, o.Parent}
+	case *fsop.Unlink:
+		f.inos = []fsop.Ino{o.Parent}
+		f.victim(c, o.Parent, o.Name)
+	case *fsop.Rename:
+		f.inos = []fsop.Ino{o.Parent, o.NewParent}
+		f.victim(c, o.Parent, o.Name)
+		f.victim(c, o.NewParent, o.NewName)
+	case *fsop.SetAttr:
+		f.inos = []fsop.Ino{o.Ino}
+	case *fsop.Write:
+		f.inos = []fsop.Ino{o.Ino}
+	case *fsop.Fallocate:
+		f.inos = []fsop.Ino{o.Ino}
+	case *fsop.SetXattr:
+		f.inos = []fsop.Ino{o.Ino}
+	case *fsop.RemoveXattr:
+		f.inos = []fsop.Ino{o.Ino}
+	}
+	for _, ino := range f.inos {
+		c.busy[ino]++
+	}
+	if f.all {
+		c.busyAll++
+	}
+	return f
+}
+
+func (f *fence) victim(c *cache, dir fsop.Ino, name []byte) {
+	r := c.get(dir)
+	if r == nil {
+		f.all = true
+		return
+	}
+	ch, ok := r.names[string(name)]
+	switch {
+	case !ok:
+		f.all = true
+	case ch.ino != 0:
+		f.inos = append(f.inos, ch.ino)
+	}
+}
+
+// lower lifts the fence when the answer is here: what the mutation changed is
+// brought up to date, or forgotten where the answer does not tell.
+func (c *cache) lower(f fence, op fsop.Op, rep *fsop.Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ino := range f.inos {
+		if c.busy[ino]--; c.busy[ino] == 0 {
+			delete(c.busy, ino)
+		}
+	}
+	if f.all {
+		c.busyAll--
+	}
+	if rep == nil { // no answer: everything touched may have changed
+		c.forget(f)
+		return
+	}
+	c.settle(f, op, rep)
+}
+
+func (c *cache) forget(f fence) {
+	if f.all {
+		c.reset()
+		return
+	}
+	for _, ino := range f.inos {
+		delete(c.hot, ino)
+		delete(c.cold, ino)
+	}
+}
+
+// settle moves touched records to the answer's index.
+func (c *cache) settle(f fence, op fsop.Op, rep *fsop.Reply) {
+	told := map[fsop.Ino]bool{}
+	for i := range rep.Attrs {
+		told[rep.Attrs[i].Ino] = true
+	}
+	for _, ino := range f.inos {
+		r := c.get(ino)
+		if r == nil {
+			continue
+		}
+		r.floor = max(r.floor, rep.Index)
+		if !told[ino] && rep.Errno == fsop.OK && r.attrAt < rep.Index {
+			r.attrAt = 0
+		}
+	}
+	if rep.Errno != fsop.OK {
+		return
+	}
+	switch o := op.(type) {
+	case *fsop.Create:
+		c.setName(o.Parent, o.Name, rep.Attrs[0].Ino, rep.Index)
+	case *fsop.Link:
+		c.setName(o.Parent, o.Name, o.Ino, rep.Index)
+	case *fsop.Unlink:
+		c.setName(o.Parent, o.Name, 0, rep.Index)
+	case *fsop.Rename:
+		c.renamed(o)
+	case *fsop.SetXattr:
+		c.dropXattrs(o.Ino, true)
+	case *fsop.RemoveXattr:
+		c.dropXattrs(o.Ino, true)
+	case *fsop.Write: // security.capability may be gone
+		c.dropXattrs(o.Ino, false)
+	case *fsop.Fallocate:
+		c.dropXattrs(o.Ino, false)
+	case *fsop.SetAttr:
+		c.dropXattrs(o.Ino, false)
+	}
+}
+
+// dropXattrs forgets the attributes that are present, or with absent also which
+// are not.
+func (c *cache) dropXattrs(ino fsop.Ino, absent bool) {
+	r := c.get(ino)
+	if r == nil {
+		return
+	}
+	for name, x := range r.xattrs {
+		if absent || !x.absent {
+			delete(r.xattrs, name)
+		}
+	}
+}
+
+// renamed moves the names; after an exchange, or when the same inode had both
+// names, they are asked for again.
+func (c *cache) renamed(o *fsop.Rename) {
+	for _, e := range []struct {
+		dir  fsop.Ino
+		name []byte
+	}{{o.Parent, o.Name}, {o.NewParent, o.NewName}} {
+		if r := c.get(e.dir); r != nil {
+			delete(r.names, string(e.name))
+		}
+	}
+}

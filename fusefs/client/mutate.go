@@ -1,0 +1,143 @@
+package client
+
+import (
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// mutate sends the next operation of the stream and waits for its answer.
+func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
+	s.slots <- struct{}{}
+	defer func() { <-s.slots }()
+	c := &call{done: make(chan struct{})}
+	fence := s.cache.raise(req.Op)
+	s.mu.Lock()
+	if s.mu.ended {
+		s.mu.Unlock()
+		s.cache.lower(fence, req.Op, nil)
+		return nil, fsop.Fail(fsop.Fenced, "the mount has ended")
+	}
+	c.fence = fence
+	if err := s.number(c, req); err != nil {
+		s.mu.Unlock()
+		s.cache.lower(fence, req.Op, nil)
+		return nil, fsop.Fail(fsop.Busy, "%v", err)
+	}
+	c.deadline = s.deadline()
+	s.mu.window[c.seq] = c
+	if c.seq < s.mu.sendNext && s.mu.link != nil {
+		s.transmit(c) // inherited, and applied already
+	}
+	s.sendWindow()
+	s.mu.Unlock()
+	<-c.done
+	return c.rep, c.err
+}
+
+// number gives the operation its place in the stream: the one it had with an
+// earlier server, or the next, recorded before anything is sent.
+func (s *Session) number(c *call, req *fsop.Request) error {
+	seq, again := s.mu.inherited.take(req)
+	if !again {
+		seq = s.mu.next
+		if err := s.cfg.Ledger.Begin(req.Tag, req.Sub, seq); err != nil {
+			return err
+		}
+		s.mu.next++
+	}
+	if req.Tag != 0 {
+		s.mu.given[req.Tag] = append(s.mu.given[req.Tag], seq)
+	}
+	r := *req
+	r.Seq = seq
+	c.req, c.seq = &r, seq
+	return nil
+}
+
+// sendWindow sends what is next in the stream, as long as there is no gap.
+func (s *Session) sendWindow() {
+	if s.mu.link == nil {
+		return
+	}
+	for {
+		c := s.mu.window[s.mu.sendNext]
+		if c == nil {
+			return
+		}
+		s.mu.sendNext++
+		s.transmit(c)
+	}
+}
+
+// transmit sends a call on the present connection under a new id.
+func (s *Session) transmit(c *call) {
+	s.mu.nextID++
+	c.id = s.mu.nextID
+	s.mu.pending[c.id] = c
+	c.req.Session, c.req.Epoch, c.req.Ack = s.mu.id, s.mu.epoch, s.mu.acked
+	hint := 160
+	if w, ok := c.req.Op.(*fsop.Write); ok {
+		hint += len(w.Data)
+	}
+	s.mu.link.send(c.id, fsop.AppendMessage(make([]byte, 0, hint), &fsop.Message{Kind: fsop.MessageRequest, Request: c.req}))
+}
+
+// Finish tells that the kernel has the answers of all operations that were
+// called with this tag: they may be forgotten everywhere.
+func (s *Session) Finish(tag uint64) {
+	s.cfg.Ledger.Finish(tag)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, seq := range s.mu.given[tag] {
+		if c := s.mu.window[seq]; c != nil {
+			c.plug = true // given up: finished when the stream has passed it
+			continue
+		}
+		s.finish(seq)
+	}
+	delete(s.mu.given, tag)
+}
+
+// finish moves the acknowledged mark; the lock is held.
+func (s *Session) finish(seq uint64) {
+	if seq <= s.mu.acked {
+		return
+	}
+	s.mu.finished[seq] = true
+	for s.mu.finished[s.mu.acked+1] {
+		s.mu.acked++
+		delete(s.mu.finished, s.mu.acked)
+	}
+}
+
+// answered takes the answer to a mutation; the lock is held.
+func (s *Session) answered(c *call, rep *fsop.Reply) {
+	s.cache.learn(c.req.Op, rep)
+	s.cache.lower(c.fence, c.req.Op, rep)
+	delete(s.mu.window, c.seq)
+	if c.plug || c.req.Tag == 0 {
+		s.finish(c.seq)
+	}
+	if c.given {
+		return
+	}
+	if rep.Errno == fsop.OK && len(rep.Attrs) > 0 {
+		if err := s.opened(c.req, rep.Attrs[0].Ino); err != nil {
+			c.err = fsop.Fail(fsop.Busy, "%v", err)
+		}
+	}
+	c.rep = rep
+	close(c.done)
+}
+
+// giveUp tells the caller that no answer is known. The number stays in the
+// stream, with nothing to do.
+func (s *Session) giveUp(c *call, f *fsop.Failure) {
+	c.given = true
+	c.err = f
+	s.cache.lower(c.fence, c.req.Op, nil)
+	c.fence = fence{}
+	r := *c.req
+	r.Op = &fsop.Nop{}
+	c.req = &r
+	close(c.done)
+}

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// query asks the coordinator and waits for its answer, over as many
+// coordinators as it takes.
+func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
+	_, wait := req.Op.(*fsop.WaitLock)
+	r := *req
+	r.UnderLease = s.leased()
+	c := &call{req: &r, done: make(chan struct{})}
+	s.mu.Lock()
+	if s.mu.ended {
+		s.mu.Unlock()
+		return nil, fsop.Fail(fsop.Fenced, "the mount has ended")
+	}
+	if !wait {
+		c.deadline = s.deadline()
+	}
+	if s.mu.link != nil {
+		s.transmit(c)
+	} else {
+		s.mu.nextID++
+		c.id = s.mu.nextID
+		s.mu.pending[c.id] = c
+	}
+	s.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.rep, c.err
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.mu.pending, c.id)
+		return nil, ctx.Err()
+	}
+}
+
+// shown takes the answer to a query; the lock is held. An answer given under
+// leases counts only if their term still holds.
+func (s *Session) shown(c *call, rep *fsop.Reply) {
+	if rep.UnderLease && s.cfg.Clock.Mono() >= s.mu.expires {
+		c.req.UnderLease = false
+		s.transmit(c)
+		return
+	}
+	if s.cfg.Clock.Mono() < s.mu.expires {
+		s.cache.learn(c.req.Op, rep)
+	}
+	if rep.Errno == fsop.OK && len(rep.Attrs) > 0 {
+		if err := s.opened(c.req, rep.Attrs[0].Ino); err != nil {
+			c.err = fsop.Fail(fsop.Busy, "%v", err)
+		}
+	}
+	c.rep = rep
+	close(c.done)
+}
+
+func (s *Session) deadline() time.Duration {
+	if s.cfg.QuorumWait == 0 {
+		return 0
+	}
+	return s.cfg.Clock.Mono() + s.cfg.QuorumWait
+}
+
+// janitor gives up what has waited for longer than the quorum wait.
+func (s *Session) janitor(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	late := func(c *call) bool { return c.deadline != 0 && now > c.deadline && !c.given }
+	for id, c := range s.mu.pending {
+		if c.seq == 0 && late(c) {
+			delete(s.mu.pending, id)
+			c.given = true
+			c.err = fsop.Fail(fsop.NoQuorum, "no quorum answered in %v", s.cfg.QuorumWait)
+			close(c.done)
+		}
+	}
+	for _, c := range s.mu.window {
+		if late(c) {
+			s.giveUp(c, fsop.Fail(fsop.Uncertain, "no quorum answered in %v; it may still have happened", s.cfg.QuorumWait))
+		}
+	}
+}

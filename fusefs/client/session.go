@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Wire is one connection to a worker. Send keeps the order of calls and does
+// not block for long; after an error the connection has ended.
+type Wire interface {
+	Send(id uint64, payload []byte) error
+	Close()
+}
+
+// Member is a replica's worker that may be the coordinator.
+type Member struct {
+	ID   uint64
+	Addr string
+}
+
+// Dialer opens a connection. onAnswer and onNotice are called from one
+// goroutine in the order of arrival, with payloads that stay untouched; onClose
+// is called once, last.
+type Dialer interface {
+	Dial(ctx context.Context, m Member, onAnswer func(id uint64, payload []byte), onNotice func(payload []byte), onClose func(error)) (Wire, error)
+}
+
+// Clock gives time from outside.
+type Clock interface {
+	Mono() time.Duration
+	After(d time.Duration) <-chan time.Time
+}
+
+// Config is what a Session is made of.
+type Config struct {
+	Members    func() []Member // the volume's workers, as known now
+	Dialer     Dialer
+	Ledger     Ledger
+	Clock      Clock
+	Rand       func() uint64
+	Name       string        // who mounts, for people
+	Token      func() []byte // the volume's bearer token, as valid now
+	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
+	Logger     *zap.Logger
+}
+
+const (
+	keepAliveEvery   = 500 * time.Millisecond
+	keepAliveTimeout = time.Second // silence that ends a connection
+	dialTimeout      = time.Second
+	attachTimeout    = 1500 * time.Millisecond
+	janitorEvery     = 100 * time.Millisecond
+	retryAfter       = 25 * time.Millisecond // plus as much again at random
+	window           = fsop.WindowMax / 2    // mutations without an answer
+)
+
+// Session is one mount's session. Call is safe for concurrent use once Run has
+// been started.
+type Session struct {
+	cfg   Config
+	log   *zap.Logger
+	cache *cache
+	slots chan struct{} // one for each mutation in the window
+
+	mu struct {
+		sync.Mutex
+		id, epoch uint64
+		nonce     [16]byte
+		link      *link           // attached, or nil
+		hint      uint64          // member to try first
+		expires   time.Duration   // leases hold until then
+		next      uint64          // the number given next
+		sendNext  uint64          // the number sent next on link
+		acked     uint64          // every number up to here is finished
+		finished  map[uint64]bool // finished ones above acked
+		window    map[uint64]*call
+		given     map[uint64][]uint64 // numbers by kernel request, until it is finished
+		inherited inheritance
+		pending   map[uint64]*call // sent, or to be sent, by id on the connection
+		nextID    uint64
+		ended     bool
+		lost      uint64 // sessions lost so far
+	}
+}
+
+// call is an operation without an answer.
+type call struct {
+	req      *fsop.Request
+	id       uint64 // on the present connection
+	seq      uint64 // 0: a query
+	fence    fence
+	deadline time.Duration // 0: none
+	given    bool          // the caller was told that no answer is known, or there is none
+	plug     bool          // a Nop in a place that an earlier server left empty
+	rep      *fsop.Reply
+	err      error
+	done     chan struct{}
+}
+
+// New returns a session that begins, or goes on, as its ledger says. It starts
+// nothing.
+func New(cfg Config) (*Session, error) {
+	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), slots: make(chan struct{}, window)}
+	s.mu.pending = map[uint64]*call{}
+	if cfg.Ledger.Identity().Session != 0 {
+		return s, s.inherit()
+	}
+	return s, s.begin()
+}
+
+// reset forgets everything that belongs to one session of the log.
+func (s *Session) reset() {
+	s.mu.id, s.mu.epoch = 0, 0
+	s.mu.next, s.mu.sendNext, s.mu.acked = 1, 1, 0
+	s.mu.finished = map[uint64]bool{}
+	s.mu.window = map[uint64]*call{}
+	s.mu.given = map[uint64][]uint64{}
+	s.mu.inherited = inheritance{}
+}
+
+// begin prepares a new session of the log. Its nonce is in the ledger before
+// it is sent, so that a process killed meanwhile finds the session it opened.
+func (s *Session) begin() error {
+	s.reset()
+	s.mu.nonce = s.cfg.Ledger.Identity().Nonce
+	if s.mu.nonce == [16]byte{} {
+		binary.LittleEndian.PutUint64(s.mu.nonce[:8], s.cfg.Rand())
+		binary.LittleEndian.PutUint64(s.mu.nonce[8:], s.cfg.Rand())
+	}
+	return s.cfg.Ledger.SetIdentity(Identity{Nonce: s.mu.nonce})
+}
+
+// Call implements fsop.Caller. A mutation is not interrupted by ctx: it has an
+// answer, or the quorum wait passes.
+func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
+	if req.Op.Kind().Mutation() {
+		return s.mutate(req)
+	}
+	if rep, ok := s.TryCall(req); ok {
+		return rep, nil
+	}
+	return s.query(ctx, req)
+}
+
+// TryCall answers from memory without blocking, if leases allow it.
+func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
+	kind := req.Op.Kind()
+	if !kind.Query() || !s.leased() {
+		return nil, false
+	}
+	var rep *fsop.Reply
+	if o, ok := req.Op.(*fsop.Open); ok {
+		rep = s.cache.open(o.Ino, func() error { return s.opened(req, o.Ino) })
+	} else {
+		rep = s.cache.answer(req.Op)
+	}
+	return rep, rep != nil
+}
+
+// opened records what a successful request opens.
+func (s *Session) opened(req *fsop.Request, ino fsop.Ino) error {
+	if !req.Open {
+		return nil
+	}
+	return s.cfg.Ledger.Open(req.Tag, ino)
+}
+
+// leased reports whether the lease term holds now.
+func (s *Session) leased() bool {
+	s.mu.Lock()
+	expires := s.mu.expires
+	s.mu.Unlock()
+	return s.cfg.Clock.Mono() < expires
+}
+
+// Status is a session's state, for people.
+type Status struct {
+	Session     uint64 `json:"session"`
+	Epoch       uint64 `json:"epoch"`
+	Coordinator uint64 `json:"coordinator"` // member id, 0 while not attached
+	InFlight    int    `json:"inFlight"`
+	Lost        uint64 `json:"lost"` // sessions that ended under this mount
+}
+
+// Status returns the session's state.
+func (s *Session) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Session: s.mu.id, Epoch: s.mu.epoch, InFlight: len(s.mu.window) + len(s.mu.pending), Lost: s.mu.lost}
+	if s.mu.link != nil {
+		st.Coordinator = s.mu.link.member.ID
+	}
+	return st
+}
