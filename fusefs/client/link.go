@@ -10,6 +10,8 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
+var _ Receiver = (*link)(nil)
+
 // link is one connection, from Attach to its end.
 type link struct {
 	s        *Session
@@ -89,13 +91,14 @@ func (s *Session) hinted() bool {
 func (s *Session) serve(ctx context.Context, m Member) error {
 	l := &link{s: s, member: m, attached: make(chan *fsop.Answer, 1), kept: make(chan *fsop.Answer, 1), gone: make(chan *fsop.Answer, 1), closed: make(chan struct{})}
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
-	w, err := s.cfg.Dialer.Dial(dialCtx, m, l.answer, l.notice, func(error) { close(l.closed) })
+	w, err := s.cfg.Dialer.Dial(dialCtx, m)
 	cancel()
 	if err != nil {
 		return err
 	}
 	l.wire = w
 	defer w.Close()
+	w.Start(l)
 	if err := l.attach(ctx); err != nil {
 		return err
 	}
@@ -130,8 +133,11 @@ func (l *link) attach(ctx context.Context) error {
 	}
 }
 
-// answer takes an answer; called in the order of arrival.
-func (l *link) answer(id uint64, payload []byte) {
+// Closed implements Receiver.
+func (l *link) Closed(error) { close(l.closed) }
+
+// Reply implements Receiver.
+func (l *link) Reply(id uint64, payload []byte) {
 	ans, err := fsop.DecodeAnswer(payload)
 	if err != nil {
 		l.s.log.Error("worker sent a malformed answer", zap.Uint64("member", l.member.ID), zap.Error(err))
@@ -288,8 +294,8 @@ func (s *Session) failed(l *link, c *call, f *fsop.Failure) {
 	}
 }
 
-// notice takes a pushed notice; called in the order of arrival.
-func (l *link) notice(payload []byte) {
+// Push implements Receiver: it takes a notice.
+func (l *link) Push(payload []byte) {
 	n, err := fsop.DecodeNotice(payload)
 	if err != nil {
 		l.s.log.Error("worker sent a malformed notice", zap.Uint64("member", l.member.ID), zap.Error(err))

@@ -1,13 +1,18 @@
 package client
 
 import (
+	"context"
+
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
 // mutate sends the next operation of the stream and waits for its answer.
 func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
-	s.slots <- struct{}{}
-	defer func() { <-s.slots }()
+	weight := int64(perMutation + dataLen(req.Op))
+	if err := s.room.Acquire(context.Background(), weight); err != nil {
+		return nil, fsop.Fail(fsop.Busy, "%v", err)
+	}
+	defer s.room.Release(weight)
 	c := &call{done: make(chan struct{})}
 	fence := s.cache.raise(req.Op)
 	s.mu.Lock()
@@ -74,11 +79,18 @@ func (s *Session) transmit(c *call) {
 	c.id = s.mu.nextID
 	s.mu.pending[c.id] = c
 	c.req.Session, c.req.Epoch, c.req.Ack = s.mu.id, s.mu.epoch, s.mu.acked
-	hint := 160
-	if w, ok := c.req.Op.(*fsop.Write); ok {
-		hint += len(w.Data)
-	}
+	hint := 160 + dataLen(c.req.Op)
 	s.mu.link.send(c.id, fsop.AppendMessage(make([]byte, 0, hint), &fsop.Message{Kind: fsop.MessageRequest, Request: c.req}))
+}
+
+func dataLen(op fsop.Op) int {
+	switch o := op.(type) {
+	case *fsop.Write:
+		return len(o.Data)
+	case *fsop.SetXattr:
+		return len(o.Value)
+	}
+	return 0
 }
 
 // Finish tells that the kernel has the answers of all operations that were

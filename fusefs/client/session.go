@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// Wire is one connection to a worker. Send keeps the order of calls and does
-// not block for long; after an error the connection has ended.
+// Wire is one connection to a worker. Start begins to receive. Send keeps the
+// order of calls and does not block; after an error the connection has ended.
 type Wire interface {
+	Start(r Receiver)
 	Send(id uint64, payload []byte) error
 	Close()
 }
@@ -24,11 +26,17 @@ type Member struct {
 	Addr string
 }
 
-// Dialer opens a connection. onAnswer and onNotice are called from one
-// goroutine in the order of arrival, with payloads that stay untouched; onClose
-// is called once, last.
+// Receiver takes what a worker sends, from one goroutine in the order of
+// arrival. Payloads belong to the receiver. Closed is called once, last.
+type Receiver interface {
+	Reply(id uint64, payload []byte)
+	Push(payload []byte)
+	Closed(error)
+}
+
+// Dialer opens a connection; ctx bounds only that.
 type Dialer interface {
-	Dial(ctx context.Context, m Member, onAnswer func(id uint64, payload []byte), onNotice func(payload []byte), onClose func(error)) (Wire, error)
+	Dial(ctx context.Context, m Member) (Wire, error)
 }
 
 // Clock gives time from outside.
@@ -57,7 +65,8 @@ const (
 	attachTimeout    = 1500 * time.Millisecond
 	janitorEvery     = 100 * time.Millisecond
 	retryAfter       = 25 * time.Millisecond // plus as much again at random
-	window           = fsop.WindowMax / 2    // mutations without an answer
+	bytesInFlight    = 4 << 20               // data of mutations without an answer
+	perMutation      = 16 << 10              // what each counts beside its data, so at most 256
 )
 
 // Session is one mount's session. Call is safe for concurrent use once Run has
@@ -66,7 +75,7 @@ type Session struct {
 	cfg   Config
 	log   *zap.Logger
 	cache *cache
-	slots chan struct{} // one for each mutation in the window
+	room  *semaphore.Weighted // bytesInFlight, shared by the mutations in the window
 
 	mu struct {
 		sync.Mutex
@@ -106,7 +115,7 @@ type call struct {
 // New returns a session that begins, or goes on, as its ledger says. It starts
 // nothing.
 func New(cfg Config) (*Session, error) {
-	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), slots: make(chan struct{}, window)}
+	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight)}
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
 		return s, s.inherit()

@@ -1,15 +1,15 @@
 package coord
 
 import (
-	"fmt"
-
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
 // Wire is a client's connection as the coordinator uses it. Neither call
 // blocks; a client that does not read is dropped by the implementation.
 type Wire interface {
-	Reply(id uint64, payload []byte)
+	// ReplyParts answers with the parts one after another, which stay
+	// untouched from then on; release may be nil.
+	ReplyParts(id uint64, release func(), parts ...[]byte)
 	Push(payload []byte)
 	Close()
 }
@@ -154,11 +154,17 @@ func (l *Link) write(f *frame) {
 		l.wire.Push(fsop.AppendNotice(nil, f.notice))
 		return
 	}
-	hint := 128
-	if r := f.answer.Reply; r != nil {
-		hint += len(r.Data) + 128*len(r.Entries)
+	if r := f.answer.Reply; r != nil && len(r.Data) > inlineData {
+		l.wire.ReplyParts(f.id, nil, fsop.AppendAnswerHead(make([]byte, 0, 256), r), r.Data)
+		return
 	}
-	l.wire.Reply(f.id, fsop.AppendAnswer(make([]byte, 0, hint), f.answer))
+	hint := 128 + inlineData
+	if r := f.answer.Reply; r != nil {
+		hint = 128 + len(r.Data) + 128*(len(r.Attrs)+len(r.Entries))
+	}
+	l.wire.ReplyParts(f.id, nil, fsop.AppendAnswer(make([]byte, 0, hint), f.answer))
 }
 
-func (l *Link) String() string { return fmt.Sprintf("link %s", l.peer) }
+// inlineData is how much data is copied behind an answer's head rather than
+// sent as a part of its own, in bytes.
+const inlineData = 1 << 10

@@ -19,6 +19,8 @@ type coder struct {
 	buf    []byte
 	decode bool
 	err    error
+
+	headOnly bool // encode a reply without its data, which come last
 }
 
 // fail records a decoding error. While encoding it is a programmer error: bytes

@@ -157,9 +157,6 @@ func (c *coder) reply(r *Reply) {
 	if m&hasEntries != 0 {
 		c.entries(&r.Entries)
 	}
-	if m&hasData != 0 {
-		c.bytes(&r.Data, DataMax)
-	}
 	if m&hasOffset != 0 {
 		c.u64(&r.Offset)
 	}
@@ -183,6 +180,14 @@ func (c *coder) reply(r *Reply) {
 	}
 	if m&hasSession != 0 {
 		c.u64(&r.Session)
+	}
+	if m&hasData != 0 { // last, so that it can be sent without a copy
+		if c.headOnly {
+			n := uint64(len(r.Data))
+			c.u64(&n)
+			return
+		}
+		c.bytes(&r.Data, DataMax)
 	}
 	if c.err == nil && r.mask() != m {
 		c.fail("reply field present and empty")

@@ -168,6 +168,15 @@ func AppendAnswer(b []byte, a *Answer) []byte {
 	return c.buf
 }
 
+// AppendAnswerHead appends the encoding of a reply that carries data, all but
+// the data itself, which follows: sent in two parts, it needs no copy.
+func AppendAnswerHead(b []byte, r *Reply) []byte {
+	c := coder{buf: b, headOnly: true}
+	c.version()
+	c.answer(&Answer{Reply: r})
+	return c.buf
+}
+
 // DecodeAnswer parses an answer; byte strings in it alias b.
 func DecodeAnswer(b []byte) (*Answer, error) {
 	c := coder{buf: b, decode: true}

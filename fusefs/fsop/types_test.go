@@ -1,6 +1,7 @@
 package fsop
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,5 +103,13 @@ func TestCovers(t *testing.T) {
 func TestAttrIsDir(t *testing.T) {
 	if !(&Attr{Mode: TypeDir | 0o755}).IsDir() || (&Attr{Mode: TypeFile | 0o755}).IsDir() {
 		t.Error("IsDir does not follow the mode's type")
+	}
+}
+
+func TestAnswerHead(t *testing.T) {
+	r := &Reply{Index: 7, Offset: 3, Data: []byte("some data")}
+	split := append(AppendAnswerHead(nil, r), r.Data...)
+	if whole := AppendAnswer(nil, &Answer{Reply: r}); !bytes.Equal(whole, split) {
+		t.Errorf("in two parts %x, whole %x", split, whole)
 	}
 }
