@@ -170,6 +170,9 @@ func Name(err error) string {
 	if e == 0 {
 		return "success"
 	}
+	if e == unix.EOPNOTSUPP { // ErrnoName prefers its other name
+		return "EOPNOTSUPP"
+	}
 	if n := unix.ErrnoName(e); n != "" {
 		return n
 	}

@@ -67,7 +67,10 @@ type Group struct {
 var Suite = []Group{
 	chmodGroup, chownGroup, linkGroup, mkdirGroup, rmdirGroup, mkfifoGroup, mknodGroup,
 	symlinkGroup, unlinkGroup, stickyGroup, truncateGroup, utimensGroup,
-	renameGroup, openGroup,
+	renameGroup, openGroup, pathsGroup,
+	fallocateGroup, seekGroup, copyGroup, xattrGroup,
+	setidGroup, setgidGroup, statfsGroup, readdirGroup, namesGroup, mmapGroup,
+	flockGroup, fcntlGroup, nodesGroup,
 }
 
 // lookup finds a case by "group/case".
