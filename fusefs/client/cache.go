@@ -32,7 +32,7 @@ type cache struct {
 type record struct {
 	attr      fsop.Attr
 	attrAt    uint64 // index, 0: attributes unknown
-	floor     uint64 // nothing older may be stored
+	floor     uint64 // nothing older may be stored: the grant's index, or a later own mutation's
 	names     map[string]child
 	xattrs    map[string]xattr
 	target    []byte
@@ -180,7 +180,7 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 	if rep.Leased && rep.Index >= c.floor {
 		for _, ino := range fsop.Covers(op, rep) {
 			if c.get(ino) == nil {
-				c.put(ino, &record{})
+				c.put(ino, &record{floor: rep.Index})
 			}
 		}
 	}

@@ -85,6 +85,7 @@ type Coordinator struct {
 	leader     uint64 // member to point clients at
 	sessions   map[uint64]*session
 	holders    map[fsop.Ino]map[*session]struct{}
+	wanted     map[fsop.Ino]int // recalled for a mutation that waits
 	unreported map[uint64]struct{} // sessions of the log not heard of in this term
 	graceEnds  time.Duration       // unreported no longer matters from here on
 	batch      []fsop.Item         // accepted, not yet proposed
@@ -115,6 +116,7 @@ func New(cfg Config) *Coordinator {
 func (c *Coordinator) reset() {
 	c.sessions = map[uint64]*session{}
 	c.holders = map[fsop.Ino]map[*session]struct{}{}
+	c.wanted = map[fsop.Ino]int{}
 	c.unreported = map[uint64]struct{}{}
 	c.batch, c.batchBytes, c.proposed = nil, 0, 0
 	c.mutations, c.unapplied = 0, 0

@@ -38,7 +38,7 @@ func (c *Coordinator) grant(s *session, op fsop.Op, rep *fsop.Reply) {
 		return
 	}
 	for _, ino := range inos {
-		if _, going := c.reaping[ino]; going {
+		if _, going := c.reaping[ino]; going || c.wanted[ino] > 0 {
 			return
 		}
 	}
@@ -63,6 +63,7 @@ func (c *Coordinator) hold(s *session, ino fsop.Ino) {
 
 func (c *Coordinator) unhold(s *session, ino fsop.Ino) {
 	delete(s.leases, ino)
+	s.given++
 	h := c.holders[ino]
 	delete(h, s)
 	if len(h) == 0 {
@@ -81,6 +82,25 @@ func (c *Coordinator) holds(s *session, inos []fsop.Ino) bool {
 		}
 	}
 	return true
+}
+
+// want keeps new leases from being granted on what m changes until it is
+// proposed, so that it gets its turn.
+func (c *Coordinator) want(m *mutation, inos []fsop.Ino) {
+	c.unwant(m)
+	m.wants = inos
+	for _, ino := range inos {
+		c.wanted[ino]++
+	}
+}
+
+func (c *Coordinator) unwant(m *mutation) {
+	for _, ino := range m.wants {
+		if c.wanted[ino]--; c.wanted[ino] == 0 {
+			delete(c.wanted, ino)
+		}
+	}
+	m.wants = nil
 }
 
 // recall asks the other holders of inos to give them up before m goes on.

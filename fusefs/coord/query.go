@@ -43,8 +43,11 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 // quorum round.
 func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Reply, *fsop.Failure) {
 	if r.UnderLease {
+		c.mu.Lock()
+		given := s.given
+		c.mu.Unlock()
 		rep, failure := c.read(r.Op)
-		if failure != nil || c.stillHolds(s, term, r.Op, rep) {
+		if failure != nil || c.stillHolds(s, term, given, r.Op, rep) {
 			return rep, failure
 		}
 	}
@@ -82,12 +85,13 @@ func (c *Coordinator) read(op fsop.Op) (*fsop.Reply, *fsop.Failure) {
 	return rep, nil
 }
 
-// stillHolds reports whether s holds everything that the reply shows, and marks
-// the reply so that the client checks its own term.
-func (c *Coordinator) stillHolds(s *session, term uint64, op fsop.Op, rep *fsop.Reply) bool {
+// stillHolds reports whether s holds everything that the reply shows, and has
+// given up nothing since it was read; it marks the reply so that the client
+// checks its own term.
+func (c *Coordinator) stillHolds(s *session, term, given uint64, op fsop.Op, rep *fsop.Reply) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.term != term || rep.Errno != fsop.OK || !c.holds(s, fsop.Covers(op, rep)) {
+	if c.term != term || s.given != given || rep.Errno != fsop.OK || !c.holds(s, fsop.Covers(op, rep)) {
 		return false
 	}
 	rep.UnderLease = true

@@ -22,6 +22,7 @@ type session struct {
 	waiting map[uint64]*mutation // proposed, by number
 
 	leases    map[fsop.Ino]struct{}
+	given     uint64 // leases given up so far
 	mutations uint64 // accepted in this term, and
 	unapplied uint64 // those of them not applied
 
@@ -34,7 +35,8 @@ type mutation struct {
 	link      *Link // where the answer goes, and
 	id        uint64
 	req       *fsop.Request
-	recalling int // notices that it waits for
+	recalling int        // notices that it waits for
+	wants     []fsop.Ino // not leased to anybody before it is proposed
 }
 
 // control is an operation of the coordinator's own on its way into the log.
@@ -156,7 +158,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 		l.session.link = nil
 	}
 	s.next -= uint64(len(s.queue))
-	s.queue = nil
+	c.dropQueue(s)
 	s.epoch = info.Epoch
 	s.link, l.session = l, s
 	c.release(s)
@@ -225,11 +227,19 @@ func (c *Coordinator) forget(sid uint64) {
 	for _, m := range s.queue {
 		c.fail(m.link, m.id, fsop.Fail(fsop.Fenced, "session %d has ended", sid))
 	}
-	s.queue = nil
+	c.dropQueue(s)
 	if s.link != nil {
 		s.link.session = nil
 	}
 	delete(c.sessions, sid)
+}
+
+// dropQueue forgets what was accepted and not proposed.
+func (c *Coordinator) dropQueue(s *session) {
+	for _, m := range s.queue {
+		c.unwant(m)
+	}
+	s.queue = nil
 }
 
 // evictSilent evicts sessions that have been away for too long, and at once
@@ -246,8 +256,8 @@ func (c *Coordinator) evictSilent(now time.Duration) {
 		}
 	}
 	for _, p := range c.parked {
-		if o, ok := c.cfg.Tree.Conflict(p.ino, p.link.sessionID(), p.lock); ok && c.lapsed(o.Session, now) {
-			c.evictOnce(o.Session)
+		if o, ok := c.cfg.Tree.Holder(p.ino, p.link.sessionID(), p.lock); ok && c.lapsed(o, now) {
+			c.evictOnce(o)
 		}
 	}
 }

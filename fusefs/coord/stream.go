@@ -60,6 +60,7 @@ func (c *Coordinator) step(s *session) {
 	for len(s.queue) > 0 && c.clear(s.queue[0]) {
 		m := s.queue[0]
 		s.queue = s.queue[1:]
+		c.unwant(m)
 		s.waiting[m.req.Seq] = m
 		s.mutations++
 		s.unapplied++
@@ -95,6 +96,7 @@ func (c *Coordinator) clear(m *mutation) bool {
 	if err != nil {
 		return false // stepped again when what is in flight has been applied
 	}
+	c.want(m, inos)
 	c.recall(m, inos)
 	return m.recalling == 0
 }

@@ -1,0 +1,249 @@
+package coord_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+func TestWriteAndReadBack(t *testing.T) {
+	w := newWorld(t, 3)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	b := w.mount("b", client.NewMemLedger())
+	ino := a.create("x")
+	a.ok(&fsop.Write{Ino: ino, Data: []byte("hello")})
+	if got := b.ok(&fsop.Read{Ino: b.lookup("x"), Length: 100}).Data; !bytes.Equal(got, []byte("hello")) {
+		t.Errorf("read %q", got)
+	}
+	w.settle()
+}
+
+// TestEveryChangeIsSeen has two mounts take turns: what one has completed the
+// other sees, though each caches everything it may (B5).
+func TestEveryChangeIsSeen(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	m := []*mount{w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())}
+	for i := range 200 {
+		me, you := m[i%2], m[(i+1)%2]
+		name := fmt.Sprint("f", i/4)
+		you.lookup(name) // caches presence or absence
+		switch i % 4 {
+		case 0:
+			me.create(name)
+		case 1:
+			me.ok(&fsop.Write{Ino: me.lookup(name), Data: []byte("data")})
+		case 2:
+			me.ok(&fsop.Rename{Parent: fsop.Root, Name: []byte(name), NewParent: fsop.Root, NewName: []byte("moved")})
+		case 3:
+			me.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("moved")})
+		}
+		mine, yours := me.lookup(name), you.lookup(name)
+		if want := i%4 < 2; (yours != 0) != want || mine != yours {
+			t.Fatalf("step %d: %s is %d here and %d there", i, name, mine, yours)
+		}
+		if yours != 0 {
+			if a := you.ok(&fsop.GetAttr{Ino: yours}).Attrs[0]; (a.Size == 4) != (i%4 == 1) {
+				t.Fatalf("step %d: size %d", i, a.Size)
+			}
+		}
+	}
+}
+
+// TestCacheAnswersUnderLease shows that the cache is used at all.
+func TestCacheAnswersUnderLease(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	m := w.mount("a", client.NewMemLedger())
+	ino := m.create("x")
+	for _, op := range []fsop.Op{
+		&fsop.Lookup{Parent: fsop.Root, Name: []byte("x")},
+		&fsop.Lookup{Parent: fsop.Root, Name: []byte("absent")},
+		&fsop.GetAttr{Ino: ino},
+		&fsop.GetXattr{Ino: ino, Name: []byte("security.capability")},
+	} {
+		m.do(op)
+		if _, ok := m.TryCall(&fsop.Request{Op: op}); !ok {
+			t.Errorf("%T is not answered from memory", op)
+		}
+	}
+}
+
+// TestOnceOverElections appends from two mounts while leaders change and lose
+// or keep what was in flight; each record is there exactly once (B4).
+func TestOnceOverElections(t *testing.T) {
+	w := newWorld(t, 3)
+	w.elect(0, false)
+	mounts := []*mount{w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())}
+	ino := mounts[0].create("log")
+	const records, threads = 40, 4
+	var wg sync.WaitGroup
+	for n, m := range mounts {
+		for th := range threads {
+			wg.Go(func() {
+				for i := range records {
+					m.ok(&fsop.Write{Ino: ino, Append: true, Data: fmt.Appendf(nil, "%d-%d-%02d;", n, th, i)})
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	elections := 0
+	for running := true; running; elections++ {
+		w.hold()
+		for i := 0; i < 100 && w.inLimbo() == 0; i++ {
+			time.Sleep(time.Millisecond)
+		}
+		w.elect(elections%3, elections%2 == 0)
+		select {
+		case <-done:
+			running = false
+		case <-time.After(60 * time.Millisecond):
+		}
+		if elections > 300 {
+			t.Fatal("no progress over 300 elections")
+		}
+	}
+	data := mounts[0].ok(&fsop.Read{Ino: ino, Length: fsop.DataMax}).Data
+	if want := 2 * threads * records * 7; len(data) != want {
+		t.Errorf("%d bytes, want %d", len(data), want)
+	}
+	for n := range mounts {
+		for th := range threads {
+			for i := range records {
+				if rec := fmt.Appendf(nil, "%d-%d-%02d;", n, th, i); bytes.Count(data, rec) != 1 {
+					t.Errorf("%s is there %d times", rec, bytes.Count(data, rec))
+				}
+			}
+		}
+	}
+	t.Logf("%d elections", elections)
+}
+
+// TestLocksExclude waits for a lock that another mount holds.
+func TestLocksExclude(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	ino := a.create("x")
+	lock := func(ty fsop.LockType) fsop.LockRange {
+		return fsop.LockRange{Kind: fsop.Flock, Type: ty, Owner: 1, End: 1<<64 - 1}
+	}
+	a.ok(&fsop.Lock{Ino: ino, Lock: lock(fsop.LockWrite)})
+	if rep := b.do(&fsop.Lock{Ino: ino, Lock: lock(fsop.LockRead)}); rep.Errno != fsop.EAGAIN {
+		t.Fatalf("second lock: %v", rep.Errno)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.Call(ctx, &fsop.Request{Op: &fsop.WaitLock{Ino: ino, Lock: lock(fsop.LockRead)}}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("wait for a held lock: %v", err)
+	}
+	got := make(chan struct{})
+	go func() {
+		defer close(got)
+		b.ok(&fsop.WaitLock{Ino: ino, Lock: lock(fsop.LockRead)})
+		b.ok(&fsop.Lock{Ino: ino, Lock: lock(fsop.LockRead)})
+	}()
+	a.ok(&fsop.Lock{Ino: ino, Lock: lock(fsop.LockUnlock)})
+	<-got
+
+	// A session that is gone loses its locks to a waiter once its term has passed.
+	b.kill()
+	w.clock.extra.Add(int64(4 * time.Second))
+	a.ok(&fsop.WaitLock{Ino: ino, Lock: lock(fsop.LockWrite)})
+	a.ok(&fsop.Lock{Ino: ino, Lock: lock(fsop.LockWrite)})
+}
+
+// TestHolderThatIsGoneDelaysOnlyForItsTerm recalls from a client that does not
+// answer any more.
+func TestHolderThatIsGoneDelaysOnlyForItsTerm(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	ino := a.create("x")
+	b.lookup("x")
+	b.kill()
+	start := time.Now()
+	a.ok(&fsop.SetAttr{Ino: ino, Valid: fsop.SetMode, Mode: 0o600})
+	if d := time.Since(start); d > 4*time.Second {
+		t.Errorf("waited %v for a holder that is gone", d)
+	}
+}
+
+// TestReplacedServerGoesOn kills a serving process with operations in flight;
+// the next one repeats what the kernel repeats, under the same numbers.
+func TestReplacedServerGoesOn(t *testing.T) {
+	w := newWorld(t, 2)
+	w.elect(0, false)
+	ledger := client.NewMemLedger()
+	m := w.mount("a", ledger)
+	ino := m.create("x")
+	w.hold()
+	for tag := uint64(1); tag <= 3; tag++ {
+		go m.Call(context.Background(), &fsop.Request{
+			Op:  &fsop.Write{Ino: ino, Append: true, Data: fmt.Appendf(nil, "%d;", tag)},
+			Tag: tag,
+		})
+	}
+	for w.inLimbo() == 0 || len(ledger.Pending()) < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	m.kill()
+	w.elect(1, true) // some of them were committed after all
+	again := w.mount("a", ledger)
+	again.Resumed([]uint64{1, 3}) // the answer to 2 is taken as given
+	for _, tag := range []uint64{3, 1} {
+		rep, err := again.Call(context.Background(), &fsop.Request{
+			Op:  &fsop.Write{Ino: ino, Append: true, Data: fmt.Appendf(nil, "%d;", tag)},
+			Tag: tag,
+		})
+		if err != nil || rep.Errno != fsop.OK {
+			t.Fatalf("repeating %d: %v %v", tag, rep, err)
+		}
+		again.Finish(tag)
+	}
+	again.ok(&fsop.Write{Ino: ino, Append: true, Data: []byte("4;")})
+	data := again.ok(&fsop.Read{Ino: ino, Length: 100}).Data
+	for _, rec := range []string{"1;", "3;", "4;"} {
+		if bytes.Count(data, []byte(rec)) != 1 {
+			t.Errorf("%s is there %d times in %q", rec, bytes.Count(data, []byte(rec)), data)
+		}
+	}
+	if left := ledger.Pending(); len(left) != 0 {
+		t.Errorf("the ledger still has %v", left)
+	}
+}
+
+// TestOrphansAreReaped keeps an unlinked file as long as another mount has it
+// open, and no longer.
+func TestOrphansAreReaped(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	ino := a.create("x")
+	if _, err := b.Call(context.Background(), &fsop.Request{Op: &fsop.Open{Ino: ino}, Tag: 77, Open: true}); err != nil {
+		t.Fatal(err)
+	}
+	a.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("x")})
+	w.clock.extra.Add(int64(2 * time.Second))
+	time.Sleep(100 * time.Millisecond)
+	b.ok(&fsop.Write{Ino: ino, Data: []byte("still here")})
+	b.ledger.Close(77)
+	deadline := time.Now().Add(10 * time.Second)
+	for len(w.replicas[0].tree.Orphans(10)) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the orphan was not reaped")
+		}
+		w.clock.extra.Add(int64(100 * time.Millisecond))
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,365 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/fusefs/coord"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// world is a volume in memory: coordinators over real trees, and one log that
+// they share without agreeing on it: the test says who leads, and which of the
+// proposals in flight survive a change.
+type world struct {
+	t     *testing.T
+	clock *clock
+	log   *zap.Logger
+
+	mu       sync.Mutex
+	term     uint64
+	leader   int // index of the replica, -1: none
+	entries  []entry
+	held     bool    // proposals wait in limbo
+	limbo    []entry // proposed and not committed
+	replicas []*replica
+}
+
+type entry struct {
+	term uint64
+	data []byte
+}
+
+// replica is one tree behind one coordinator, with its applier.
+type replica struct {
+	w       *world
+	id      int
+	tree    *tree.Tree
+	coord   *coord.Coordinator
+	wake    chan struct{}
+	applied atomic.Uint64
+	lead    atomic.Uint64 // term to announce once its first entry is applied
+}
+
+// clock runs on real time, plus what the test adds.
+type clock struct {
+	start time.Time
+	extra atomic.Int64
+}
+
+func (c *clock) Now() time.Time      { return time.Now().Add(time.Duration(c.extra.Load())) }
+func (c *clock) Mono() time.Duration { return time.Since(c.start) + time.Duration(c.extra.Load()) }
+func (c *clock) After(d time.Duration) <-chan time.Time {
+	return time.After(d)
+}
+
+func newWorld(t *testing.T, n int) *world {
+	w := &world{t: t, clock: &clock{start: time.Now()}, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), leader: -1}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	for i := range n {
+		fs := disk.NewMem(uint64(i) + 1)
+		tr, err := tree.Open(tree.Config{FS: fs, Dir: "/replica", Log: w.log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.SetFence(0)
+		r := &replica{w: w, id: i, tree: tr, wake: make(chan struct{}, 1)}
+		r.coord = coord.New(coord.Config{
+			Log: r, Tree: tr, Clock: w.clock, Logger: w.log.With(zap.Int("replica", i)),
+			Spawn:  func(f func()) { wg.Go(f) },
+			Status: func() []byte { return []byte("{}") },
+		})
+		w.replicas = append(w.replicas, r)
+		wg.Go(func() { r.applyLoop(ctx) })
+	}
+	return w
+}
+
+// elect makes replica i the leader of a new term. Proposals in limbo are lost,
+// unless keep.
+func (w *world) elect(i int, keep bool) {
+	w.mu.Lock()
+	w.term++
+	if keep {
+		w.entries = append(w.entries, w.limbo...)
+	}
+	w.limbo = nil
+	w.held = false
+	w.entries = append(w.entries, entry{term: w.term})
+	w.leader = i
+	term := w.term
+	w.mu.Unlock()
+	for _, r := range w.replicas {
+		if r.id == i {
+			r.lead.Store(term)
+		} else {
+			r.coord.Follow(term, uint64(i)+1)
+		}
+		r.kick()
+	}
+}
+
+// hold keeps proposals from being committed until the next election.
+func (w *world) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = true
+}
+
+func (w *world) inLimbo() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.limbo)
+}
+
+func (r *replica) kick() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *replica) Propose(term uint64, data []byte) error {
+	w := r.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leader != r.id || w.term != term {
+		return errors.New("not leading")
+	}
+	if w.held {
+		w.limbo = append(w.limbo, entry{term, data})
+		return nil
+	}
+	w.entries = append(w.entries, entry{term, data})
+	for _, o := range w.replicas {
+		o.kick()
+	}
+	return nil
+}
+
+func (r *replica) ReadIndex(context.Context) (uint64, error) {
+	w := r.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leader != r.id {
+		return 0, errors.New("no quorum")
+	}
+	return uint64(len(w.entries)), nil
+}
+
+func (r *replica) WaitApplied(ctx context.Context, index uint64) error {
+	for r.applied.Load() < index {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
+	return nil
+}
+
+// applyLoop applies what is committed and ticks the coordinator.
+func (r *replica) applyLoop(ctx context.Context) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.coord.Tick()
+		case <-r.wake:
+		}
+		for r.applyNext() {
+		}
+	}
+}
+
+func (r *replica) applyNext() bool {
+	w := r.w
+	next := r.applied.Load()
+	w.mu.Lock()
+	if next >= uint64(len(w.entries)) {
+		w.mu.Unlock()
+		return false
+	}
+	e := w.entries[next]
+	w.mu.Unlock()
+	if err := r.coord.Apply(next+1, e.term, e.data); err != nil {
+		panic(err)
+	}
+	r.applied.Store(next + 1)
+	if e.data == nil && r.lead.Load() == e.term {
+		r.coord.Lead(e.term)
+	}
+	return true
+}
+
+// settle waits until every replica has applied everything and compares them.
+func (w *world) settle() {
+	w.t.Helper()
+	w.mu.Lock()
+	end := uint64(len(w.entries))
+	w.mu.Unlock()
+	for _, r := range w.replicas {
+		if err := r.WaitApplied(context.Background(), end); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// mount opens a session on the world.
+func (w *world) mount(name string, ledger client.Ledger) *mount {
+	s, err := client.New(client.Config{
+		Members: func() (ms []client.Member) {
+			for i := range w.replicas {
+				ms = append(ms, client.Member{ID: uint64(i) + 1, Addr: fmt.Sprint(i)})
+			}
+			return ms
+		},
+		Dialer: w, Ledger: ledger, Clock: w.clock, Rand: rand.Uint64, Name: name,
+		QuorumWait: 20 * time.Second, Logger: w.log.Named(name),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m := &mount{Session: s, w: w, ledger: ledger}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	m.kill = func() { cancel(); <-done }
+	w.t.Cleanup(m.kill)
+	return m
+}
+
+// mount is one session with shorthands.
+type mount struct {
+	*client.Session
+	w      *world
+	ledger client.Ledger
+	kill   func()
+}
+
+func (m *mount) do(op fsop.Op) *fsop.Reply {
+	m.w.t.Helper()
+	rep, err := m.Call(context.Background(), &fsop.Request{Op: op})
+	if err != nil {
+		m.w.t.Fatalf("%T: %v", op, err)
+	}
+	return rep
+}
+
+func (m *mount) ok(op fsop.Op) *fsop.Reply {
+	m.w.t.Helper()
+	rep := m.do(op)
+	if rep.Errno != fsop.OK {
+		m.w.t.Fatalf("%T: %v", op, rep.Errno)
+	}
+	return rep
+}
+
+// create makes a file in the root and returns its inode.
+func (m *mount) create(name string) fsop.Ino {
+	m.w.t.Helper()
+	return m.ok(&fsop.Create{Parent: fsop.Root, Name: []byte(name), Mode: fsop.TypeFile | 0o644, Excl: true}).Attrs[0].Ino
+}
+
+// lookup returns the inode behind a name in the root, 0 when there is none.
+func (m *mount) lookup(name string) fsop.Ino {
+	m.w.t.Helper()
+	rep := m.do(&fsop.Lookup{Parent: fsop.Root, Name: []byte(name)})
+	if rep.Errno != fsop.OK {
+		return 0
+	}
+	return rep.Attrs[0].Ino
+}
+
+// Dial implements client.Dialer: a pipe to replica Addr.
+func (w *world) Dial(_ context.Context, m client.Member) (client.Wire, error) {
+	r := w.replicas[m.ID-1]
+	p := &pipe{toClient: make(chan func(client.Receiver), 1024), toServer: make(chan func(*coord.Link), 1024), closed: make(chan struct{})}
+	p.link = r.coord.Open(server{p}, fmt.Sprintf("pipe to %d", m.ID))
+	go p.serve()
+	return p, nil
+}
+
+// pipe carries frames both ways in order, like a connection.
+type pipe struct {
+	link     *coord.Link
+	toClient chan func(client.Receiver)
+	toServer chan func(*coord.Link)
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func (p *pipe) Close() { p.once.Do(func() { close(p.closed) }) }
+
+func (p *pipe) Send(id uint64, payload []byte) error {
+	select {
+	case p.toServer <- func(l *coord.Link) { l.Request(id, payload) }:
+		return nil
+	case <-p.closed:
+		return errors.New("closed")
+	}
+}
+
+func (p *pipe) serve() {
+	defer p.link.Closed()
+	for {
+		select {
+		case f := <-p.toServer:
+			f(p.link)
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+func (p *pipe) Start(r client.Receiver) {
+	go func() {
+		defer r.Closed(errors.New("closed"))
+		for {
+			select {
+			case f := <-p.toClient:
+				f(r)
+			case <-p.closed:
+				return
+			}
+		}
+	}()
+}
+
+// server is a pipe as the coordinator sees it.
+type server struct{ p *pipe }
+
+func (s server) deliver(f func(client.Receiver)) {
+	select {
+	case s.p.toClient <- f:
+	case <-s.p.closed:
+	}
+}
+
+func (s server) ReplyParts(id uint64, release func(), parts ...[]byte) {
+	var b []byte
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	s.deliver(func(r client.Receiver) { r.Reply(id, b) })
+}
+
+func (s server) Push(payload []byte) { s.deliver(func(r client.Receiver) { r.Push(payload) }) }
+func (s server) Close()              { s.p.Close() }
