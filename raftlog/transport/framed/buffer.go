@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	pooledLeast = 8 << 10
+	pooledLeast = 16 << 10
 	// bufferSlack lets a payload of a round size and a few words beside it
 	// fit into a buffer of that size.
 	bufferSlack    = 512
-	bufferClasses  = 9
+	bufferClasses  = 8
 	pooledMost     = pooledLeast<<(bufferClasses-1) + bufferSlack
-	classShiftBase = 13
+	classShiftBase = 14
 )
 
-// pools hold buffers of 8 KiB<<class + bufferSlack bytes.
+// pools hold buffers of 16 KiB<<class + bufferSlack bytes.
 var pools [bufferClasses]sync.Pool
 
 func bufferClass(n int) int {
@@ -27,9 +27,10 @@ func bufferClass(n int) int {
 
 func classSize(class int) int { return pooledLeast<<class + bufferSlack }
 
-// GetBuffer returns a buffer of n bytes with arbitrary content.
+// GetBuffer returns a buffer of n bytes with arbitrary content. Small ones, and
+// those above 2 MiB and a little, do not come from the pool.
 func GetBuffer(n int) []byte {
-	if n < pooledLeast/2 || n > pooledMost {
+	if n < pooledLeast || n > pooledMost {
 		return make([]byte, n)
 	}
 	class := bufferClass(n)

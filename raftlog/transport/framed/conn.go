@@ -133,6 +133,10 @@ func (c *Conn) header(typ uint8, id uint64, parts [][]byte) (Header, error) {
 // Queued is the number of bytes sent and not yet handed to the socket.
 func (c *Conn) Queued() int { return c.writer.queuedBytes() }
 
+// AwaitQueued waits until no more than most bytes are queued, or the connection
+// has ended.
+func (c *Conn) AwaitQueued(most int) { c.writer.await(most) }
+
 // ReadFrame returns the next frame; io.EOF when the other side has ended the
 // stream between two frames. The payload belongs to the caller (PutBuffer). An
 // error is final, and does not close the connection.

@@ -8,7 +8,7 @@ import (
 )
 
 // flushAt is how much ciphertext gathers before it goes to the socket.
-const flushAt = 64 << 10
+const flushAt = 32 << 10
 
 // sock stands between the TLS layer and the socket. TLS writes each record of
 // at most 16 KiB by itself; sock gathers records, so that a batch of them

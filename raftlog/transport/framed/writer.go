@@ -214,3 +214,12 @@ func (w *writer) queuedBytes() int {
 	defer w.mu.Unlock()
 	return w.queued
 }
+
+// await blocks until no more than most bytes are queued.
+func (w *writer) await(most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.err == nil && w.queued > most {
+		w.changed.Wait()
+	}
+}
