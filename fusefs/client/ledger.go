@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"slices"
 	"sync"
 
@@ -55,30 +54,21 @@ type Ledger interface {
 	OpenOf(inos []fsop.Ino) []fsop.Ino
 }
 
-// InFlightMax bounds the mutations between Begin and Finish. It leaves room
-// above the session's window for entries that a killed process left behind.
-const InFlightMax = 2 * fsop.WindowMax
+// The ledger's vocabulary, shared with the kernel side, which implements Ledger
+// on memory that outlives the process.
+type (
+	Identity = fsop.Identity
+	Pending  = fsop.Pending
+)
 
-// HintMax bounds Identity.Hint, in bytes.
-const HintMax = 4096
+// Bounds and the error of every ledger.
+const (
+	InFlightMax = fsop.InFlightMax
+	HintMax     = fsop.HintMax
+)
 
 // ErrLedgerFull says that a table of the ledger has no free entry.
-var ErrLedgerFull = errors.New("ledger is full")
-
-// Identity is what a session must know to go on in another process.
-type Identity struct {
-	Session uint64
-	Epoch   uint64
-	Nonce   [16]byte
-	Hint    []byte // opaque to the ledger: the member list as last known
-}
-
-// Pending is one mutation whose kernel request may not have its answer.
-type Pending struct {
-	Tag uint64
-	Sub uint32
-	Seq uint64
-}
+var ErrLedgerFull = fsop.ErrLedgerFull
 
 // NewMemLedger returns a ledger that lives and dies with the process.
 func NewMemLedger() Ledger {
@@ -140,7 +130,7 @@ func (l *memLedger) Begin(tag uint64, sub uint32, seq uint64) error {
 			return ErrLedgerFull
 		}
 		l.mu.count++
-		l.mu.pending[tag] = append(l.mu.pending[tag], Pending{tag, sub, seq})
+		l.mu.pending[tag] = append(l.mu.pending[tag], Pending{Tag: tag, Sub: sub, Seq: seq})
 	}
 	l.mu.last = max(l.mu.last, seq)
 	return nil
@@ -160,21 +150,8 @@ func (l *memLedger) Pending() []Pending {
 	for _, p := range l.mu.pending {
 		all = append(all, p...)
 	}
-	SortPending(all)
+	slices.SortFunc(all, fsop.ComparePending)
 	return all
-}
-
-// SortPending orders by seq.
-func SortPending(p []Pending) {
-	slices.SortFunc(p, func(a, b Pending) int {
-		switch {
-		case a.Seq < b.Seq:
-			return -1
-		case a.Seq > b.Seq:
-			return 1
-		}
-		return 0
-	})
 }
 
 func (l *memLedger) Open(handle uint64, ino fsop.Ino) error {
