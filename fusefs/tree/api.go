@@ -1,7 +1,6 @@
 package tree
 
 import (
-
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -77,4 +76,3 @@ type Part struct {
 	Size  uint64
 	Stamp uint64
 }
-

@@ -1,0 +1,114 @@
+package tree
+
+import (
+	"fmt"
+	"slices"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// FeatureMax is the highest feature level that this program knows.
+const FeatureMax = 1
+
+func (x *tx) control(op fsop.Op) *fsop.Reply {
+	switch o := op.(type) {
+	case *fsop.OpenSession:
+		return x.openSession(o)
+	case *fsop.AttachSession:
+		return x.attachSession(o)
+	case *fsop.EvictSession:
+		return x.evictSession(o)
+	case *fsop.Reap:
+		return x.reap(o)
+	case *fsop.SetLimits:
+		x.g.limitBytes, x.g.limitInodes = o.Bytes, o.Inodes
+		return &fsop.Reply{}
+	case *fsop.SetFeature:
+		if o.Level > FeatureMax {
+			stop("raise the feature level", fmt.Errorf("level %d, this program knows %d", o.Level, FeatureMax))
+		}
+		x.g.feature = max(x.g.feature, o.Level)
+		return &fsop.Reply{}
+	}
+	return refuse(fsop.ENOSYS)
+}
+
+func (x *tx) openSession(o *fsop.OpenSession) *fsop.Reply {
+	for _, set := range []map[uint64]*session{x.sessions, x.t.sessions} {
+		for _, s := range set {
+			if s.nonce == o.Nonce && x.peek(s.id) != nil {
+				return &fsop.Reply{Session: s.id}
+			}
+		}
+	}
+	if x.g.seeded == 0 {
+		x.g.seeded, x.g.seed = 1, o.Nonce
+	}
+	s := &session{
+		id: x.g.nextSession, nonce: o.Nonce, opened: x.now,
+		name: slices.Clone(o.Name[:min(len(o.Name), fsop.NameMax)]),
+	}
+	x.g.nextSession++
+	x.sessions[s.id] = s
+	x.put(key1(keySession, s.id), appendSession(nil, s))
+	x.putPosition(s)
+	return &fsop.Reply{Session: s.id}
+}
+
+// attachSession lets a server take a session over: the one before is refused
+// from here on.
+func (x *tx) attachSession(o *fsop.AttachSession) *fsop.Reply {
+	if s := x.peek(o.Session); s == nil || o.Epoch < s.epoch {
+		return refuse(fsop.ESTALE)
+	}
+	x.session(o.Session).epoch = o.Epoch
+	return &fsop.Reply{Session: o.Session}
+}
+
+func (x *tx) evictSession(o *fsop.EvictSession) *fsop.Reply {
+	s := x.session(o.Session)
+	if s == nil {
+		return &fsop.Reply{}
+	}
+	x.dropLocks(s.id)
+	s.ended = true
+	x.del(key1(keySession, s.id))
+	x.del(key1(keyPosition, s.id))
+	x.delAll(key1(keyReply, s.id), prefixEnd(keyReply, s.id))
+	return &fsop.Reply{}
+}
+
+func (x *tx) reap(o *fsop.Reap) *fsop.Reply {
+	for _, ino := range o.Inos {
+		if n := x.inode(ino); n != nil && n.nlink == 0 {
+			x.remove(n)
+		}
+	}
+	return &fsop.Reply{}
+}
+
+// remove deletes every record of an orphan. Its content file goes when no
+// checkpoint needs it any more.
+func (x *tx) remove(n *inode) {
+	x.change(n)
+	n.gone = true
+	x.g.inodes--
+	x.del(inodeKey(n.ino))
+	x.del(orphanKey(n.ino))
+	if len(x.held(n.ino)) > 0 {
+		x.setHeld(n.ino, nil)
+	}
+	if n.xattrs > 0 {
+		x.delAll(key1(keyXattr, uint64(n.ino)), prefixEnd(keyXattr, uint64(n.ino)))
+	}
+	if n.isFile() || n.kind() == fsop.TypeLink {
+		x.del(inlineKey(n.ino))
+	}
+	if n.has(inFile) {
+		x.zeroSums(n.ino, 0, x.sumsEnd(n), x.sumsEnd(n))
+	}
+	x.free(n, 0, 1<<63)
+	if n.isFile() && n.changed > 0 {
+		x.reaped = append(x.reaped, n.ino)
+	}
+}

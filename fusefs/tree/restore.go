@@ -1,0 +1,171 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// restore brings the tree to the newest usable checkpoint of its generation.
+// The caller has it to itself.
+func (t *Tree) restore() error {
+	for _, left := range []string{ckTmp, ckOld, liveDir} {
+		if err := t.fs.RemoveAll(t.gen.path(left)); err != nil {
+			return fmt.Errorf("remove what a crash left: %w", err)
+		}
+	}
+	named, err := numbered(t.fs, t.gen.dir, ckPrefix)
+	if err != nil {
+		return fmt.Errorf("list checkpoints: %w", err)
+	}
+	if named, err = t.openNewest(named); err != nil {
+		return err
+	}
+	t.cks.reset(named)
+	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
+	v := view{t.db}
+	var found bool
+	if t.g, found = v.globals(); !found {
+		return errors.New("checkpoint without globals")
+	}
+	if want := lastOf(named); t.g.applied != want {
+		return fmt.Errorf("checkpoint %d shows index %d", want, t.g.applied)
+	}
+	t.sessions, t.locks = v.loadSessions(), v.loadLocks()
+	fence, err := t.gen.recordedFence()
+	if err != nil {
+		return err
+	}
+	t.applied.Store(t.g.applied)
+	t.SetFence(fence)
+	return t.sweep()
+}
+
+func lastOf(list []uint64) uint64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return list[len(list)-1]
+}
+
+// openNewest opens a copy of the newest checkpoint as the live store. If it is
+// damaged the one before serves: the journal reaches back to it. It returns
+// the checkpoints that are left.
+func (t *Tree) openNewest(named []uint64) ([]uint64, error) {
+	if len(named) == 0 {
+		return nil, t.openEmpty()
+	}
+	var bad error
+	for i := len(named) - 1; i >= 0; i-- {
+		err := t.openCheckpoint(named[i])
+		if err != nil {
+			t.log.Error("checkpoint is unusable", zap.Uint64("index", named[i]), zap.Error(err))
+			bad = errors.Join(bad, fmt.Errorf("checkpoint %d: %w", named[i], err))
+			continue
+		}
+		for _, n := range named[i+1:] {
+			if err := t.fs.RemoveAll(t.gen.path(ckName(n))); err != nil {
+				return nil, fmt.Errorf("remove a damaged checkpoint: %w", err)
+			}
+		}
+		return named[:i+1], nil
+	}
+	return nil, bad
+}
+
+func (t *Tree) storeLog() *storeLog { return &storeLog{t.log, t.fail} }
+
+func (t *Tree) openEmpty() (err error) {
+	if t.db, err = openStore(t.fs, t.gen.path(liveDir), t.shared, t.storeLog(), false); err != nil {
+		return err
+	}
+	g, root := freshGlobals()
+	if err := t.db.Set(inodeKey(root.ino), appendInode(nil, root), pebble.NoSync); err != nil {
+		return fmt.Errorf("make the root directory: %w", err)
+	}
+	if err := t.db.Set([]byte{keyGlobals}, appendGlobals(nil, &g), pebble.NoSync); err != nil {
+		return fmt.Errorf("make the root directory: %w", err)
+	}
+	return nil
+}
+
+func (t *Tree) openCheckpoint(index uint64) error {
+	dir := t.gen.path(ckName(index))
+	m, err := checkpointMeta(t.fs, dir)
+	if err != nil {
+		return err
+	}
+	if m.Index != index {
+		return fmt.Errorf("record says index %d", m.Index)
+	}
+	live := t.gen.path(liveDir)
+	if err := t.fs.RemoveAll(live); err != nil {
+		return err
+	}
+	if err := cloneStore(t.fs, t.fs.PathJoin(dir, storeDir), live); err != nil {
+		return fmt.Errorf("clone: %w", err)
+	}
+	t.db, err = openStore(t.fs, live, t.shared, t.storeLog(), false)
+	return err
+}
+
+// cloneStore makes a store that may be written to out of one that must not.
+// Tables never change, so links do; what else there is is small. Nothing has to
+// be durable: the clone does not outlive the process.
+func cloneStore(fsys disk.FS, from, to string) error {
+	if err := fsys.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	names, err := fsys.List(from)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		src, dst := fsys.PathJoin(from, name), fsys.PathJoin(to, name)
+		if immutable(name) {
+			err = fsys.Link(src, dst)
+		} else {
+			err = vfs.Copy(fsys, src, dst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// immutable reports whether a store's file never changes once it is there.
+func immutable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
+}
+
+// sweep removes content files of inodes that are no more, or not yet: those
+// made after the checkpoint come again with the replay.
+func (t *Tree) sweep() error {
+	v := view{t.db}
+	var stray []fsop.Ino
+	err := t.content.each(func(ino fsop.Ino) error {
+		if ino >= t.g.nextIno || v.inode(ino) == nil {
+			stray = append(stray, ino)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sweep contents: %w", err)
+	}
+	slices.Sort(stray)
+	for _, ino := range stray {
+		if err := t.content.remove(ino); err != nil {
+			return fmt.Errorf("sweep contents: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+var (
+	errClosed  = errors.New("tree is closed")
+	errDamaged = errors.New("contents differ from their checksum")
+)
+
+// Tree is one replica of the filesystem.
+//
+// Apply, BeginCheckpoint, Install, SetFence and Close are called from one
+// goroutine; everything else may be called from any, at any time before Close.
+type Tree struct {
+	cfg    Config
+	fs     disk.FS
+	log    *zap.Logger
+	shared *Shared
+	own    bool // shared is this tree's own
+
+	// life is held for reading while a query uses db or content, and for
+	// writing while they are replaced or closed.
+	life    sync.RWMutex
+	db      *pebble.DB
+	content *content
+	gen     generation
+
+	// mu makes an entry visible at once: it is held for writing only while a
+	// finished batch is committed. Lock order: a stripe, then mu.
+	mu       sync.RWMutex
+	g        globals
+	sessions map[uint64]*session
+	locks    map[fsop.Ino][]held
+
+	// stripes are the content locks, see lockContent.
+	stripes [stripeCount]sync.RWMutex
+
+	applied atomic.Uint64 // g.applied, for those without mu
+	fence   atomic.Uint64
+	broken  atomic.Pointer[error]
+
+	tx  tx // of the entry being applied
+	cks checkpoints
+}
+
+// Open opens the replica in cfg.Dir at its newest checkpoint, or makes an empty
+// one (a root directory 0:0 0755, index 0) if there is none. Whether there
+// ought to be one is for the owner of the journal to know.
+func Open(cfg Config) (t *Tree, err error) {
+	t = &Tree{cfg: cfg, fs: cfg.FS, log: cfg.Log, shared: cfg.Cache}
+	if t.log == nil {
+		t.log = zap.NewNop()
+	}
+	if t.shared == nil {
+		t.shared, t.own = NewShared(8<<20), true
+	}
+	t.tx.inodes = make(map[fsop.Ino]*inode)
+	t.tx.sessions = make(map[uint64]*session)
+	t.tx.locks = make(map[fsop.Ino][]held)
+	t.cks.init()
+	defer caught(&err)
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	if err := t.fs.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the replica's folder: %w", err)
+	}
+	if t.gen, err = currentGeneration(t.fs, cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := t.restore(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close ends the tree. What was applied after the last checkpoint comes back
+// from the journal.
+func (t *Tree) Close() error {
+	t.life.Lock()
+	defer t.life.Unlock()
+	err := t.closeStore()
+	if t.own {
+		t.shared.Close()
+		t.own = false
+	}
+	return err
+}
+
+// closeStore closes the store and the content files; the caller holds life.
+func (t *Tree) closeStore() error {
+	if t.content != nil {
+		t.shared.handles.dropAll(t.content)
+		t.content = nil
+	}
+	if t.db == nil {
+		return nil
+	}
+	db := t.db
+	t.db = nil
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	return nil
+}
+
+// Applied returns the index and term up to which the state is complete.
+func (t *Tree) Applied() (index, term uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.applied, t.g.term
+}
+
+// SetFence says how new contents may be: nothing is served until Apply has
+// passed index. It never goes back.
+func (t *Tree) SetFence(index uint64) {
+	t.fence.Store(max(t.fence.Load(), index))
+}
+
+// Ready reports whether Apply has passed the fence.
+func (t *Tree) Ready() bool { return t.applied.Load() >= t.fence.Load() }
+
+// LastStamp returns the time of the last item.
+func (t *Tree) LastStamp() fsop.Time {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.stamp
+}
+
+// Limits returns the quota; zero means none.
+func (t *Tree) Limits() (bytes, inodes uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.limitBytes, t.g.limitInodes
+}
+
+// Feature returns the feature level.
+func (t *Tree) Feature() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.feature
+}
+
+// fail makes err the tree's end: nothing is applied or named after it.
+func (t *Tree) fail(err error) error {
+	t.broken.CompareAndSwap(nil, &err)
+	return err
+}
+
+func (t *Tree) failed() error {
+	if p := t.broken.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
