@@ -13,14 +13,14 @@ const Root Ino = 1
 
 // Limits that hold on every replica and on the wire.
 const (
-	NameMax      = 255       // bytes in one name
-	TargetMax    = 4095      // bytes in a symbolic link's target
-	XattrNameMax = 255       // bytes in an attribute's name
-	XattrSizeMax = 64 << 10  // bytes in an attribute's value
-	DataMax      = 1 << 20   // bytes of data in one read or write
-	FileSizeMax  = 1 << 62   // bytes in one file
-	WindowMax    = 512       // mutations of one session in flight
-	LinkMax      = 1_000_000 // hard links to one inode
+	NameMax      = 255           // bytes in one name
+	TargetMax    = 4095          // bytes in a symbolic link's target
+	XattrNameMax = 255           // bytes in an attribute's name
+	XattrSizeMax = 64 << 10      // bytes in an attribute's value
+	DataMax      = 1 << 20       // bytes of data in one read or write
+	FileSizeMax  = 1<<44 - 1<<12 // bytes in one file: the most that ext4 holds with 4 KiB blocks
+	WindowMax    = 512           // mutations of one session in flight
+	LinkMax      = 1_000_000     // hard links to one inode
 )
 
 // File type bits of a mode (POSIX st_mode, Linux values).
