@@ -17,9 +17,10 @@ type Env struct {
 	Local bool
 	// Caps holds what the filesystem is known not to do.
 	Caps Caps
-	// Seed fixes the random cases; 0 chooses one from the clock.
+	// Seed fixes the random cases; 0 takes $POSIX_SEED, or one from the clock.
 	Seed int64
-	// Ops is the number of operations of each random case; 0 is 1,500.
+	// Ops is the number of operations of each random case; 0 takes $POSIX_OPS, or
+	// 1,500.
 	Ops int
 	// Deadline of a case that sets none of its own; 0 is 60 s.
 	Deadline time.Duration
@@ -70,7 +71,7 @@ var Suite = []Group{
 	renameGroup, openGroup, pathsGroup,
 	fallocateGroup, seekGroup, copyGroup, xattrGroup,
 	setidGroup, setgidGroup, statfsGroup, readdirGroup, namesGroup, mmapGroup,
-	flockGroup, fcntlGroup, nodesGroup,
+	flockGroup, fcntlGroup, nodesGroup, fsxGroup, fsstressGroup, programsGroup,
 }
 
 // lookup finds a case by "group/case".

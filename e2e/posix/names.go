@@ -38,7 +38,7 @@ var namesGroup = Group{"names", []Case{
 		for i, n := range []string{"\xff", "\xc0\x80", "\xed\xa0\x80", "a\x80b", "\xf4\x90\x80\x80", "\xe2\x82", "\xfe\xff\xfe"} {
 			c.put(c.P(n), []byte{byte(i)})
 			c.same(c.get(c.Q(n)), []byte{byte(i)}, fmt.Sprintf("%q", n))
-			c.OK(unix.Rename(c.Q(n), c.P(n+"\xff")), "rename %q", n)
+			c.OK(unix.Rename(c.Q(n), c.Q(n+"\xff")), "rename %q", n)
 			c.OK(unix.Unlink(c.Q(n+"\xff")), "unlink %q", n)
 		}
 	}},

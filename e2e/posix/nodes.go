@@ -355,14 +355,14 @@ func publish(c *C) {
 // oneWinner races calls that must not replace.
 func oneWinner(c *C) {
 	c.put(c.P("src"), nil)
-	calls := map[string]func(path string, i int) error{
-		"mkdir":   func(p string, i int) error { return unix.Mkdir(p, 0o755) },
-		"symlink": func(p string, i int) error { return unix.Symlink("x", p) },
-		"link":    func(p string, i int) error { return unix.Link(c.P("src"), p) },
-		"rename NOREPLACE": func(p string, i int) error {
-			from := c.P(fmt.Sprintf("from%d", i))
+	calls := map[string]func(side func(string) string, name string, i int) error{
+		"mkdir":   func(side func(string) string, n string, i int) error { return unix.Mkdir(side(n), 0o755) },
+		"symlink": func(side func(string) string, n string, i int) error { return unix.Symlink("x", side(n)) },
+		"link":    func(side func(string) string, n string, i int) error { return unix.Link(side("src"), side(n)) },
+		"rename NOREPLACE": func(side func(string) string, n string, i int) error {
+			from := side(fmt.Sprintf("from%d", i))
 			c.put(from, nil)
-			err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, p, unix.RENAME_NOREPLACE)
+			err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, side(n), unix.RENAME_NOREPLACE)
 			if err != nil {
 				c.OK(unix.Unlink(from), "unlink the loser")
 			}
@@ -374,12 +374,8 @@ func oneWinner(c *C) {
 			var won atomic.Int32
 			var fns []func()
 			for i := range 4 {
-				path := c.P(num2(name[:2], round))
-				if i%2 == 1 && name != "link" && name != "rename NOREPLACE" {
-					path = c.Q(num2(name[:2], round))
-				}
 				fns = append(fns, func() {
-					if err := call(path, i); err == nil {
+					if err := call(c.Sides()[i%2], num2(name[:2], round), i); err == nil {
 						won.Add(1)
 					} else {
 						c.Want(unix.EEXIST, err, "the loser's %s", name)

@@ -34,12 +34,12 @@ var pathCalls = []pathCall{
 	{name: "mkfifo", makes: true, writes: true, call: func(c *C, p string) error { return unix.Mkfifo(p, 0o644) }},
 	{name: "mknod", makes: true, writes: true, call: func(c *C, p string) error { return unix.Mknod(p, unix.S_IFREG|0o644, 0) }},
 	{name: "symlink", makes: true, writes: true, call: func(c *C, p string) error { return unix.Symlink("x", p) }},
-	{name: "link from", call: func(c *C, p string) error { return unix.Link(p, c.P("open/linked")) }},
-	{name: "link to", makes: true, writes: true, call: func(c *C, p string) error { return unix.Link(c.P("open/source"), p) }},
-	{name: "rename from", writes: true, call: func(c *C, p string) error { return unix.Rename(p, c.P("open/renamed")) }},
-	{name: "rename to", makes: true, writes: true, call: func(c *C, p string) error { return unix.Rename(c.P("open/source"), p) }},
+	{name: "link from", call: func(c *C, p string) error { return unix.Link(p, c.beside(p, "open/linked")) }},
+	{name: "link to", makes: true, writes: true, call: func(c *C, p string) error { return unix.Link(c.beside(p, "open/source"), p) }},
+	{name: "rename from", writes: true, call: func(c *C, p string) error { return unix.Rename(p, c.beside(p, "open/renamed")) }},
+	{name: "rename to", makes: true, writes: true, call: func(c *C, p string) error { return unix.Rename(c.beside(p, "open/source"), p) }},
 	{name: "exchange", writes: true, call: func(c *C, p string) error {
-		return unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, c.P("open/source"), unix.RENAME_EXCHANGE)
+		return unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, c.beside(p, "open/source"), unix.RENAME_EXCHANGE)
 	}},
 	{name: "unlink", writes: true, call: func(c *C, p string) error { return unix.Unlink(p) }},
 	{name: "rmdir", writes: true, call: func(c *C, p string) error { return unix.Rmdir(p) }},
@@ -77,6 +77,15 @@ var pathCalls = []pathCall{
 		who := Cred{UID: unix.Geteuid(), GID: unix.Getegid(), Groups: groups}
 		return c.As1(who, func() error { return unix.Chdir(p) })
 	}},
+}
+
+// beside is the path of name on the side that another path is on: the two
+// sides are different mounts.
+func (c *C) beside(path, name string) string {
+	if strings.HasPrefix(path, c.peer+"/") {
+		return c.Q(name)
+	}
+	return c.P(name)
 }
 
 func openClose(path string, flags int) error {

@@ -132,7 +132,7 @@ var readdirGroup = Group{"readdir", []Case{
 			c.OK(makeNode("file", c.P(num2("d/a", i)), 0o644), "create")
 		}
 		for i := range 300 {
-			c.OK(unix.Rename(c.P(num2("d/a", i)), c.Q(num2("d/b", i))), "rename")
+			c.OK(unix.Rename(c.Q(num2("d/a", i)), c.Q(num2("d/b", i))), "rename")
 		}
 		ents, err := listDir(c.P("d"))
 		c.OK(err, "read")

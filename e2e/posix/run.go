@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,7 +38,7 @@ func RunGroups(t *testing.T, env Env, groups []Group) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("seed %d", env.Seed)
+	t.Logf("POSIX_SEED=%d POSIX_OPS=%d", env.Seed, env.Ops)
 	p := &pool{env: env}
 	defer p.close()
 	for _, g := range groups {
@@ -57,15 +58,22 @@ func (e Env) withDefaults() Env {
 		e.Peer = e.Dir
 	}
 	if e.Seed == 0 {
-		e.Seed = time.Now().UnixNano()
+		e.Seed = number(os.Getenv("POSIX_SEED"), time.Now().UnixNano())
 	}
 	if e.Ops == 0 {
-		e.Ops = 1500
+		e.Ops = int(number(os.Getenv("POSIX_OPS"), 1500))
 	}
 	if e.Deadline == 0 {
 		e.Deadline = 60 * time.Second
 	}
 	return e
+}
+
+func number(s string, def int64) int64 {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n
+	}
+	return def
 }
 
 // reachable checks that other users can traverse every directory above dir.

@@ -40,6 +40,7 @@ type script struct {
 	sides   [2]string // directory of this run on each side
 	side    string    // directory of the current step
 	handles map[string]int
+	opened  map[string]string // side on which a handle was opened
 	marks   map[string]unix.Stat_t
 	bind    string // handle that the current step's open names
 }
@@ -86,7 +87,7 @@ func (c *C) Script(text string) {
 func (c *C) runScript(text, mode, a, b string) {
 	lines, err := parseScript(text)
 	c.OK(err, "parse script")
-	s := &script{c: c, handles: map[string]int{}, marks: map[string]unix.Stat_t{}}
+	s := &script{c: c, handles: map[string]int{}, opened: map[string]string{}, marks: map[string]unix.Stat_t{}}
 	s.sides = [2]string{a + "/" + mode, b + "/" + mode}
 	c.OK(unix.Mkdir(s.sides[0], 0o755), "mkdir %s", mode)
 	defer func() {

@@ -43,6 +43,7 @@ func (s *script) open(path string, flags int, mode uint32) error {
 		unix.Close(old)
 	}
 	s.handles[s.bind] = fd
+	s.opened[s.bind] = s.side
 	return nil
 }
 
@@ -121,8 +122,10 @@ func falloc(fd int, mode, off, length string) error {
 	return unix.Fallocate(fd, m, num(off), num(length))
 }
 
-// opFlink gives the file of a handle a name: flink HANDLE PATH.
+// opFlink gives the file of a handle a name: flink HANDLE PATH, on the side where
+// the handle was opened.
 func opFlink(s *script, a []string) (string, error) {
+	s.side = s.opened[a[0]]
 	return "", unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.fd(a[0])), unix.AT_FDCWD, s.path(a[1]), unix.AT_SYMLINK_FOLLOW)
 }
 

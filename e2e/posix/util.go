@@ -77,7 +77,7 @@ func (c *C) rng() *rand.Rand {
 	for _, ch := range c.name {
 		seed = seed*31 + int64(ch)
 	}
-	c.Logf("run with Seed %d", c.Env.Seed)
+	c.Logf("repeat with POSIX_SEED=%d POSIX_OPS=%d", c.Env.Seed, c.Env.Ops)
 	return rand.New(rand.NewSource(seed))
 }
 
