@@ -85,7 +85,7 @@ type Coordinator struct {
 	leader     uint64 // member to point clients at
 	sessions   map[uint64]*session
 	holders    map[fsop.Ino]map[*session]struct{}
-	wanted     map[fsop.Ino]int // recalled for a mutation that waits
+	wanted     map[fsop.Ino]int    // recalled for a mutation that waits
 	unreported map[uint64]struct{} // sessions of the log not heard of in this term
 	graceEnds  time.Duration       // unreported no longer matters from here on
 	batch      []fsop.Item         // accepted, not yet proposed

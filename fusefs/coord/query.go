@@ -46,7 +46,7 @@ func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Re
 		c.mu.Lock()
 		given := s.given
 		c.mu.Unlock()
-		rep, failure := c.read(r.Op)
+		rep, failure := c.read(s, r.Op)
 		if failure != nil || c.stillHolds(s, term, given, r.Op, rep) {
 			return rep, failure
 		}
@@ -57,7 +57,7 @@ func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Re
 	c.mu.Lock()
 	foreign, quiet := c.mutations-s.mutations, c.quiet(s)
 	c.mu.Unlock()
-	rep, failure := c.read(r.Op)
+	rep, failure := c.read(s, r.Op)
 	if failure != nil {
 		return nil, failure
 	}
@@ -77,10 +77,18 @@ func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Re
 	return rep, nil
 }
 
-func (c *Coordinator) read(op fsop.Op) (*fsop.Reply, *fsop.Failure) {
+func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) {
 	rep, err := c.cfg.Tree.Read(context.Background(), op)
 	if err != nil {
 		return nil, fsop.Fail(fsop.NoQuorum, "read: %v", err)
+	}
+	if o, ok := op.(*fsop.GetLock); ok && rep.Errno == fsop.OK {
+		// Only here is it known whose locks are the asking owner's own.
+		found, held := c.cfg.Tree.Conflict(o.Ino, s.id, o.Lock)
+		if !held {
+			found = fsop.LockRange{Kind: o.Lock.Kind, Type: fsop.LockUnlock}
+		}
+		rep.Lock = &found
 	}
 	return rep, nil
 }

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"context"
 	"errors"
 	"reflect"
 
@@ -138,7 +139,7 @@ func (c *Coordinator) named(inos []fsop.Ino, parent fsop.Ino, name []byte) ([]fs
 	if c.unapplied > 0 {
 		return nil, errUnsettled
 	}
-	rep, err := c.cfg.Tree.Read(nil, &fsop.Lookup{Parent: parent, Name: name})
+	rep, err := c.cfg.Tree.Read(context.Background(), &fsop.Lookup{Parent: parent, Name: name})
 	if err != nil {
 		return nil, err
 	}

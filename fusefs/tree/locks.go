@@ -102,9 +102,9 @@ func whole(l fsop.LockRange) fsop.LockRange {
 }
 
 // obstacle finds a lock of somebody else that is in the way of l.
-func obstacle(list []held, session uint64, l *fsop.LockRange) (fsop.LockRange, bool) {
+func obstacle(list []held, session uint64, l *fsop.LockRange) (held, bool) {
 	if l.Type == fsop.LockUnlock {
-		return fsop.LockRange{}, false
+		return held{}, false
 	}
 	for i := range list {
 		h := &list[i]
@@ -112,10 +112,10 @@ func obstacle(list []held, session uint64, l *fsop.LockRange) (fsop.LockRange, b
 			continue
 		}
 		if h.Type == fsop.LockWrite || l.Type == fsop.LockWrite {
-			return h.LockRange, true
+			return *h, true
 		}
 	}
-	return fsop.LockRange{}, false
+	return held{}, false
 }
 
 // relock returns the list after the owner's range has been set to l: parts of
@@ -209,5 +209,15 @@ func (t *Tree) Conflict(ino fsop.Ino, session uint64, l fsop.LockRange) (fsop.Lo
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	l = whole(l)
-	return obstacle(t.locks[ino], session, &l)
+	h, found := obstacle(t.locks[ino], session, &l)
+	return h.LockRange, found
+}
+
+// Holder returns the session whose lock is in the way of l.
+func (t *Tree) Holder(ino fsop.Ino, session uint64, l fsop.LockRange) (uint64, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	l = whole(l)
+	h, found := obstacle(t.locks[ino], session, &l)
+	return h.session, found
 }

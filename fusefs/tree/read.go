@@ -279,7 +279,8 @@ func (q *query) seek(o *fsop.Seek) *fsop.Reply {
 // session's, under another owner. The coordinator uses Conflict.
 func (q *query) getLock(o *fsop.GetLock, locks []held) *fsop.Reply {
 	l := whole(o.Lock)
-	if found, ok := obstacle(locks, 0, &l); ok {
+	if h, ok := obstacle(locks, 0, &l); ok {
+		found := h.LockRange
 		return &fsop.Reply{Lock: &found}
 	}
 	l.Type = fsop.LockUnlock
