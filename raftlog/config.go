@@ -34,6 +34,10 @@ type Config struct {
 
 	Timing Timing
 	Limits Limits
+
+	// Manual makes a group that does nothing by itself: Start, Tick, Pump and
+	// Close take the place of Run, for simulations that have to repeat exactly.
+	Manual bool
 }
 
 // Timing is the group's clockwork. The zero value of a field stands for the

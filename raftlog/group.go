@@ -3,85 +3,240 @@ package raftlog
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
 )
 
 // Group is one replica of one log. Its methods are safe for concurrent use.
-type Group struct{}
+type Group struct {
+	cfg Config
+	log *zap.Logger
 
-var errSoon = errors.New("group is being written")
+	inbox     inbox
+	core      *core
+	persister *persister
+	applier   *applier
+	receiver  receiver
+	applied   appliedIndex
+	// manualTicks counts the calls of Tick.
+	manualTicks uint64
 
-// Bootstrap initialises a replica for the first and only time. members are the
-// members that the log starts with; all of them must be bootstrapped with the
-// same list. Without members the replica joins an existing log: it waits as a
-// learner until the leader sends it a checkpoint. After a crash the folder is
-// not initialised or completely so; Bootstrap may be repeated with the same
-// arguments, also after it succeeded.
-func Bootstrap(cfg Config, members []Member) error { return errSoon }
+	// leading is the term in which proposals are taken, 0 for none.
+	leading atomic.Uint64
+	// proposals and proposalBytes count what was proposed and is not applied.
+	proposals     atomic.Int64
+	proposalBytes atomic.Int64
 
-// Open opens a replica that was initialised. It returns a *StateLostError when
-// the folder is not what cfg.Expect says, or can't be trusted. It starts nothing.
-func Open(cfg Config) (*Group, error) { return nil, errSoon }
+	stop struct {
+		sync.Mutex
+		err    error
+		done   chan struct{} // closed when the group has stopped or must stop
+		closed bool
+	}
+}
 
 // Run drives the group until ctx ends or the replica has to stop, and returns
-// the reason (nil after ctx). Everything that it started has ended by then.
-func (g *Group) Run(ctx context.Context) error { return errSoon }
+// the reason (nil after ctx). Everything that it started has ended by then. It
+// can be called once.
+func (g *Group) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, work := range []func(context.Context){g.persister.run, g.applier.run, g.core.rebuilds.run} {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			work(ctx)
+		}()
+	}
+	g.begin()
+	g.runClock(ctx)
+	g.fail(nil)
+	cancel()
+	wg.Wait()
+	g.receiver.wait()
+	g.settle()
+	return errors.Join(g.stopped(), g.persister.close())
+}
+
+// runClock ticks, and steps on when others have left work behind.
+func (g *Group) runClock(ctx context.Context) {
+	ticker := g.cfg.Clock.NewTicker(g.cfg.Timing.Tick)
+	defer ticker.Stop()
+	g.do(func(c *core) { c.clock.attach(ticker) })
+	for {
+		select {
+		case <-ticker.C():
+			g.post(event{kind: eventTick})
+		case <-g.inbox.handover:
+			g.drain()
+		case <-g.stop.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin lets events in.
+func (g *Group) begin() {
+	g.inbox.Lock()
+	g.inbox.open = true
+	g.inbox.Unlock()
+	g.post(event{kind: eventStart})
+}
+
+// fail makes the group stop. The first cause counts; nil is an orderly stop.
+func (g *Group) fail(err error) {
+	g.stop.Lock()
+	defer g.stop.Unlock()
+	if g.stop.closed {
+		return
+	}
+	g.stop.closed, g.stop.err = true, err
+	if err != nil {
+		g.log.Error("replica stops", zap.Error(err))
+	}
+	g.leading.Store(0)
+	close(g.stop.done)
+	g.applied.stop()
+}
+
+func (g *Group) stopped() error {
+	g.stop.Lock()
+	defer g.stop.Unlock()
+	return g.stop.err
+}
+
+func (g *Group) isStopping() bool {
+	select {
+	case <-g.stop.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // Propose hands data to the log, to be logged in term. It returns ErrNotLeading
 // unless this replica leads in term, and ErrBusy when too much is in flight; in
 // both cases data was not and will not be logged. nil is no more than a
 // promise that one of two things will happen: Machine.Apply gets the entry, or
 // Machine.Follow is called. data is not to be changed before that.
-func (g *Group) Propose(term uint64, data []byte) error { return errSoon }
+func (g *Group) Propose(term uint64, data []byte) error {
+	if len(data) == 0 || len(data) > g.cfg.Limits.EntryBytes {
+		return fmt.Errorf("proposal of %d bytes, not 1 to %d", len(data), g.cfg.Limits.EntryBytes)
+	}
+	if term == 0 || g.leading.Load() != term {
+		return ErrNotLeading
+	}
+	if g.proposals.Add(1) > int64(g.cfg.Limits.Proposals) ||
+		g.proposalBytes.Add(int64(len(data))) > g.cfg.Limits.ProposalBytes {
+		g.release(1, int64(len(data)))
+		return ErrBusy
+	}
+	g.post(event{kind: eventPropose, term: term, data: data})
+	return nil
+}
+
+// release takes proposals out of the count of what is in flight.
+func (g *Group) release(count, bytes int64) {
+	g.proposals.Add(-count)
+	g.proposalBytes.Add(-bytes)
+}
 
 // ReadIndex returns an index up to which everything was committed that was
 // answered before the call, confirmed by a majority after the call. It works on
 // followers too, at the price of a message to the leader. Wait for it with
 // WaitApplied before reading. Errors: ErrNoLeader, ErrStopped, or ctx's.
-func (g *Group) ReadIndex(ctx context.Context) (uint64, error) { return 0, errSoon }
+func (g *Group) ReadIndex(ctx context.Context) (uint64, error) {
+	answer := make(chan readAnswer, 1)
+	g.post(event{kind: eventRead, read: answer})
+	select {
+	case a := <-answer:
+		return a.index, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-g.stop.done:
+		return 0, ErrStopped
+	}
+}
 
 // WaitApplied waits until the machine has applied index.
-func (g *Group) WaitApplied(ctx context.Context, index uint64) error { return errSoon }
+func (g *Group) WaitApplied(ctx context.Context, index uint64) error {
+	return g.applied.wait(ctx, index)
+}
 
 // Applied is the index that the machine has applied.
-func (g *Group) Applied() uint64 { return 0 }
+func (g *Group) Applied() uint64 { return g.applied.load() }
 
 // Status tells the group's state.
-func (g *Group) Status() Status { return Status{} }
+func (g *Group) Status() Status {
+	var s Status
+	if err := g.do(func(c *core) { s = c.status() }); err != nil {
+		return Status{Identity: g.cfg.Expect, Applied: g.Applied()}
+	}
+	return s
+}
 
 // Members returns the present members, sorted by id.
-func (g *Group) Members() []Member { return nil }
+func (g *Group) Members() []Member {
+	var members []Member
+	_ = g.do(func(c *core) { members = append(members, c.membership.members...) })
+	return members
+}
 
 // TransferLeadership makes the leader hand over to a voter, or to the one that
 // is the least behind if to is 0. It only begins that; ErrNotLeading elsewhere.
-func (g *Group) TransferLeadership(to uint64) error { return errSoon }
-
-// ChangeMembers adds a member as a learner, waits until it has caught up, and
-// then makes it a voter and removes the member that it replaces in one change.
-// The removed one is refused by all members from then on. It is for the leader
-// (ErrNotLeading elsewhere, also when leadership is lost meanwhile) and may be
-// repeated with the same argument until it returns nil.
-func (g *Group) ChangeMembers(ctx context.Context, change Change) error { return errSoon }
+func (g *Group) TransferLeadership(to uint64) error {
+	var err error
+	if stopped := g.do(func(c *core) { err = c.transfer(to) }); stopped != nil {
+		return stopped
+	}
+	return err
+}
 
 // SetActive tells whether the group has sessions. Without them, and without
 // traffic, its clockwork goes IdleFactor times slower; a session that comes
 // wakes all members at once.
-func (g *Group) SetActive(active bool) {}
-
-// TakeCheckpoint takes a checkpoint now, and returns when it is named.
-func (g *Group) TakeCheckpoint(ctx context.Context) error { return errSoon }
+func (g *Group) SetActive(active bool) {
+	g.post(event{kind: eventCall, call: func(c *core) { c.setActive(active) }})
+}
 
 // Receive takes a message from a member. The group owns message from then on.
 // For the transport; it never blocks for long.
-func (g *Group) Receive(from uint64, message []byte) {}
-
-// AcceptStream serves a stream that a member has opened, and returns when it is
-// done with it. For the transport, which closes the stream afterwards.
-func (g *Group) AcceptStream(ctx context.Context, from uint64, stream io.ReadWriter) error {
-	return errSoon
+func (g *Group) Receive(from uint64, message []byte) {
+	m, err := decodeMessage(message, from, g.cfg.Expect.Member)
+	if err != nil {
+		g.log.Warn("message refused", zap.Uint64("from", from), zap.Error(err))
+		return
+	}
+	g.post(event{kind: eventMessage, message: m})
 }
 
 // Unreachable tells that messages to a member may have been lost. gone says that
 // its process is known to be gone: its address refuses connections. For the
 // transport.
-func (g *Group) Unreachable(member uint64, gone bool) {}
+func (g *Group) Unreachable(member uint64, gone bool) {
+	g.post(event{kind: eventCall, call: func(c *core) { c.unreachable(member, gone) }})
+}
+
+// do runs f as a step of the group, and waits for it.
+func (g *Group) do(f func(*core)) error {
+	done := make(chan struct{})
+	g.post(event{kind: eventCall, always: true, call: func(c *core) {
+		f(c)
+		close(done)
+	}})
+	if g.cfg.Manual {
+		g.tryDrain()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-g.stop.done:
+		return ErrStopped
+	}
+}

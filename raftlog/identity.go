@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"path"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
@@ -141,38 +138,12 @@ func readRecord(fsys disk.FS, dir string) (record, error) {
 const smallFileBytes = 1 << 20
 
 func readSmall(fsys disk.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, smallFileBytes))
+	return disk.ReadFile(fsys, name, smallFileBytes)
 }
 
-// writeSmall replaces a file atomically and durably: after a crash it is the
-// old one or the new one.
+// writeSmall replaces a file atomically and durably.
 func writeSmall(fsys disk.FS, dir, name string, b []byte) error {
-	final := path.Join(dir, name)
-	tmp := final + ".tmp"
-	f, err := fsys.Create(tmp, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(b); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := fsys.Rename(tmp, final); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
+	return disk.WriteFile(fsys, path.Join(dir, name), b)
 }
 
 // removeSmall removes a file durably; a missing one is no error.

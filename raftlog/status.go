@@ -1,5 +1,7 @@
 package raftlog
 
+import "go.etcd.io/raft/v3"
+
 // Role is what a replica is in its group.
 type Role uint8
 
@@ -60,4 +62,42 @@ type Rebuild struct {
 	// Bytes have been sent or received of those that were missing; Parts have
 	// been dealt with.
 	Bytes, Parts uint64
+}
+
+func (c *core) status() Status {
+	s := Status{
+		Identity:     c.g.cfg.Expect,
+		Role:         c.role,
+		Term:         c.term,
+		Leader:       c.leader,
+		Commit:       c.commit,
+		Applied:      c.g.Applied(),
+		JournalFirst: c.store.first,
+		JournalLast:  c.store.last,
+		JournalBytes: c.g.persister.log.Bytes(),
+		Fenced:       c.fence != nil,
+		Active:       !c.clock.slow,
+		Rebuild:      c.g.receiver.status(),
+	}
+	if c.checkpoint != nil {
+		s.Checkpoint = c.checkpoint.Index
+	}
+	progress := c.progress()
+	for _, m := range c.membership.members {
+		ms := MemberStatus{Member: m}
+		switch pr, ok := progress[m.ID]; {
+		case m.ID == c.id:
+			ms.Match, ms.Active = c.store.last, true
+		case ok && c.leader == c.id && c.leader != raft.None:
+			ms.Match, ms.Active = pr.Match, pr.RecentActive
+			if c.store.last > pr.Match {
+				ms.Lag = c.store.last - pr.Match
+			}
+		}
+		if o := c.rebuilds.outbound[m.ID]; o != nil && !o.ended {
+			ms.Rebuild = o.status()
+		}
+		s.Members = append(s.Members, ms)
+	}
+	return s
 }

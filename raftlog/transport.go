@@ -5,6 +5,9 @@ import (
 	"io"
 )
 
+// Message is one message to a member: the concatenation of its parts.
+type Message = [][]byte
+
 // Transport carries messages and checkpoint streams between the members of one
 // group. Its other half is the group itself: the transport calls
 // [Group.Receive] for a message that came in, [Group.AcceptStream] for a stream

@@ -1,0 +1,383 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"go.uber.org/zap"
+)
+
+// core is the protocol and all that only who steps it may touch.
+type core struct {
+	g   *Group
+	log *zap.Logger
+	id  uint64
+
+	rn    *raft.RawNode
+	store *storage
+	clock clockwork
+	ticks uint64
+
+	role   Role
+	term   uint64
+	leader uint64
+	// led is the term in which the machine was told to lead, 0 if it was not.
+	led uint64
+	// membership is that of the last applied change.
+	membership *membership
+	commit     uint64
+
+	// logged is the last index handed to the journal.
+	logged uint64
+	// pendingChange is the index of the last change of membership proposed here.
+	pendingChange uint64
+	// onTick are closed at the next tick.
+	onTick []chan struct{}
+
+	// props wait for the end of the present round, to be logged as one batch.
+	props []event
+	// inflight and inflightBytes are this leader's proposals that are logged and
+	// not applied.
+	inflight, inflightBytes int64
+	transferring            bool
+
+	reads    reads
+	rebuilds rebuilds
+	// fence is what the replica may have confirmed and lost, nil for nothing.
+	fence     *fence
+	syncHangs bool
+	hangTicks int
+	// repairs are the members that confirmed more than they have.
+	repairs map[uint64]bool
+	// checkpoint is the newest named one, nil for none.
+	checkpoint      *CheckpointMeta
+	checkpointAsked bool
+	// incoming is the received checkpoint that the protocol is being told of.
+	incoming *incoming
+}
+
+// entryID is a place in the log.
+type entryID struct{ index, term uint64 }
+
+func (e entryID) olderThan(o entryID) bool {
+	return e.term < o.term || e.term == o.term && e.index < o.index
+}
+
+// handle tells the protocol of one event.
+func (c *core) handle(ev *event) {
+	switch ev.kind {
+	case eventStart:
+		c.start()
+	case eventTick:
+		c.tick()
+	case eventMessage:
+		c.receive(ev.message)
+	case eventPropose:
+		c.props = append(c.props, *ev)
+	case eventRead:
+		c.reads.add(ev.read)
+	case eventAppended:
+		c.appended(ev.appended)
+	case eventApplied:
+		c.appliedBatch(ev.applied)
+	case eventCall:
+		ev.call(c)
+	}
+}
+
+// start begins the life of the group: a lone voter need not wait for anybody.
+func (c *core) start() {
+	c.g.cfg.Transport.SetMembers(c.membership.members)
+	c.heard()
+	if voters := c.membership.voters(); len(voters) == 1 && voters[0] == c.id && c.mayCampaign() {
+		c.campaign()
+	}
+}
+
+// step hands a message to the protocol.
+func (c *core) step(m *pb.Message) {
+	err := c.rn.Step(m)
+	if err != nil && !errors.Is(err, raft.ErrProposalDropped) && !errors.Is(err, raft.ErrStepPeerNotFound) {
+		c.log.Warn("message not taken", zap.Stringer("type", m.GetType()), zap.Error(err))
+	}
+}
+
+// receive takes a message from another member.
+func (c *core) receive(in *inMessage) {
+	if in.wake {
+		c.clock.traffic()
+		c.hurry()
+		return
+	}
+	m := in.step
+	if c.refusesVote(m) || c.membership.isRemoved(m.GetFrom()) {
+		return
+	}
+	switch m.GetType() {
+	case pb.MsgApp, pb.MsgHeartbeat:
+		if m.GetTerm() >= c.rn.BasicStatus().GetTerm() {
+			c.clock.leaderSlow = in.slow
+			c.heard()
+		}
+		c.clampCommit(m)
+	case pb.MsgTimeoutNow:
+		if !c.mayCampaign() {
+			return
+		}
+	case pb.MsgAppResp:
+		c.repair(m)
+	case pb.MsgReadIndex:
+		c.clock.traffic()
+	}
+	c.step(m)
+}
+
+// flush steps on until the protocol has nothing more to say.
+func (c *core) flush() {
+	c.propose()
+	c.reads.ask(c)
+	for c.rn.HasReady() {
+		c.ready(c.rn.Ready())
+		c.reads.ask(c)
+	}
+}
+
+// propose logs what was proposed for the term in which this replica leads.
+func (c *core) propose() {
+	if len(c.props) == 0 || c.transferring {
+		return
+	}
+	entries := make([]*pb.Entry, 0, len(c.props))
+	var dropped, droppedBytes int64
+	for i := range c.props {
+		if p := &c.props[i]; p.term == c.led && c.role == RoleLeader {
+			entries = append(entries, &pb.Entry{Data: p.data})
+		} else {
+			dropped++
+			droppedBytes += int64(len(p.data))
+		}
+	}
+	clear(c.props)
+	c.props = c.props[:0]
+	c.g.release(dropped, droppedBytes)
+	if len(entries) == 0 {
+		return
+	}
+	c.clock.traffic()
+	for _, e := range entries {
+		c.inflight++
+		c.inflightBytes += int64(len(e.GetData()))
+	}
+	err := c.rn.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(c.id), Entries: entries})
+	if err != nil {
+		// The protocol refuses in a state that was excluded above. Nothing was
+		// logged, and nobody would be told: that must not go unnoticed.
+		panic(fmt.Sprintf("leader of term %d refused a proposal: %v", c.led, err))
+	}
+}
+
+// ready carries out what the protocol wants done.
+func (c *core) ready(rd raft.Ready) {
+	if rd.HardState != nil {
+		c.commit = rd.HardState.GetCommit()
+	}
+	c.noteRole(rd)
+	c.reads.confirmed(rd.ReadStates)
+	for _, m := range rd.Messages {
+		switch m.GetTo() {
+		case raft.LocalAppendThread:
+			c.toJournal(m)
+		case raft.LocalApplyThread:
+			c.toMachine(m)
+		default:
+			c.toMember(m)
+		}
+	}
+}
+
+// toMember sends a message, except that a checkpoint goes its own way.
+func (c *core) toMember(m *pb.Message) {
+	if m.GetType() == pb.MsgSnap {
+		c.rebuilds.want(c, m.GetTo())
+		return
+	}
+	c.g.cfg.Transport.Send(m.GetTo(), encodeStep(m, c.clock.flags()))
+}
+
+// toJournal hands entries, a vote or a checkpoint to the goroutine that makes
+// them durable. What nobody waits for (a commit index) rides with the next.
+func (c *core) toJournal(m *pb.Message) {
+	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses()}
+	if n := len(w.entries); n > 0 {
+		c.logged = w.entries[n-1].GetIndex()
+	}
+	if m.Term != nil {
+		w.hard = &pb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
+	}
+	if m.Snapshot != nil {
+		w.install = c.takeIncoming(m.GetSnapshot())
+	}
+	c.g.persister.add(w)
+}
+
+// toMachine hands committed entries to the goroutine that applies them.
+func (c *core) toMachine(m *pb.Message) {
+	entries := m.GetEntries()
+	c.g.applier.add(applyWork{entries: entries, responses: m.GetResponses()})
+	last := entries[len(entries)-1]
+	if c.role == RoleLeader && c.led == 0 && last.GetTerm() == c.term {
+		c.led = c.term
+		c.g.applier.add(applyWork{lead: c.term, grant: &c.g.leading})
+	}
+}
+
+// noteRole tells the machine of a change of leader.
+func (c *core) noteRole(rd raft.Ready) {
+	term := c.term
+	if rd.HardState != nil {
+		term = rd.HardState.GetTerm()
+	}
+	role, leader := c.role, c.leader
+	if rd.SoftState != nil {
+		role, leader = c.roleOf(rd.SoftState.RaftState), rd.SoftState.Lead
+	}
+	if role == c.role && leader == c.leader && term == c.term {
+		return
+	}
+	if c.role == RoleLeader && (role != RoleLeader || term != c.term) {
+		c.lostLeadership()
+	}
+	c.role, c.leader, c.term = role, leader, term
+	c.log.Info("role", zap.Stringer("role", role), zap.Uint64("term", term), zap.Uint64("leader", leader))
+	if role == RoleLeader {
+		c.becameLeader()
+	} else {
+		c.reads.fail(ErrNoLeader)
+		c.g.applier.add(applyWork{follow: true, term: term, leader: leader})
+	}
+}
+
+func (c *core) becameLeader() {
+	c.clock.notice = 0
+	c.clock.traffic()
+	c.clock.setSpeed(false)
+	c.clock.leaderSlow = false
+	c.reads.fail(ErrNoLeader)
+}
+
+func (c *core) lostLeadership() {
+	c.g.leading.Store(0)
+	c.led = 0
+	c.transferring = false
+	c.repairs = nil
+	c.rebuilds.cancelAll()
+	// What was logged is no longer this leader's; others may finish it.
+	c.g.release(c.inflight, c.inflightBytes)
+	c.inflight, c.inflightBytes = 0, 0
+	c.heard()
+}
+
+func (c *core) roleOf(s raft.StateType) Role {
+	switch {
+	case s == raft.StateLeader:
+		return RoleLeader
+	case s == raft.StateFollower && !c.membership.isVoter(c.id):
+		return RoleLearner
+	case s == raft.StateFollower:
+		return RoleFollower
+	}
+	return RoleCandidate
+}
+
+// appended tells the protocol that a write of the journal is durable.
+func (c *core) appended(done *appendDone) {
+	if done.reset != nil {
+		c.store.reset(done.reset.index, done.reset.term)
+		c.checkpointNamed(&done.installed.meta)
+		c.setMembership(done.installed.membership)
+	}
+	for _, entries := range done.entries {
+		c.store.appended(entries)
+	}
+	if done.first > c.store.first {
+		c.store.trimmed(done.first, done.before)
+	}
+	c.checkFence()
+	for _, m := range done.responses {
+		c.step(m)
+	}
+}
+
+// appliedBatch tells the protocol what the machine has applied.
+func (c *core) appliedBatch(done *applyDone) {
+	for _, change := range done.changes {
+		c.rn.ApplyConfChange(change.cc)
+		c.setMembership(change.membership)
+	}
+	for _, m := range done.responses {
+		c.releaseApplied(m.GetEntries())
+		c.step(m)
+	}
+	c.store.shrink(c.g.applied.load(), c.cacheMost())
+}
+
+// releaseApplied takes this leader's proposals out of what is in flight.
+func (c *core) releaseApplied(entries []*pb.Entry) {
+	if c.led == 0 {
+		return
+	}
+	var count, bytes int64
+	for _, e := range entries {
+		if e.GetTerm() == c.led && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
+			count++
+			bytes += int64(len(e.GetData()))
+		}
+	}
+	c.inflight -= count
+	c.inflightBytes -= bytes
+	c.g.release(count, bytes)
+}
+
+func (c *core) setMembership(m *membership) {
+	c.membership = m
+	c.log.Info("membership", zap.Any("members", m.members))
+	c.g.cfg.Transport.SetMembers(m.members)
+	if c.role != RoleLeader && c.role != RoleCandidate {
+		c.role = c.roleOf(raft.StateFollower)
+	}
+}
+
+// unreachable notes that messages to a member may be lost.
+func (c *core) unreachable(member uint64, gone bool) {
+	if c.role == RoleLeader {
+		c.rn.ReportUnreachable(member)
+		return
+	}
+	if gone && member == c.leader && !c.clock.leaderSlow {
+		c.leaderGone()
+	}
+}
+
+// leaderGone shortens the wait for a leader whose process is known to be gone.
+// Safety rests on no clock, so that the promise not to vote may be given up.
+func (c *core) leaderGone() {
+	for range c.clock.timing.ElectionTicks {
+		//lint:ignore SA1019 see clockwork.
+		c.rn.TickQuiesced()
+	}
+	c.clock.elapsed = max(c.clock.elapsed, c.clock.patience-c.random(3)-2*max(0, c.turn()))
+}
+
+// progress is what the leader knows of the other members.
+func (c *core) progress() map[uint64]tracker.Progress {
+	all := map[uint64]tracker.Progress{}
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id != c.id {
+			all[id] = pr
+		}
+	})
+	return all
+}

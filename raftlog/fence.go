@@ -1,0 +1,96 @@
+package raftlog
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+)
+
+// fence is the newest place in the log that this replica may have confirmed and
+// no longer has: a batch of its journal that did not read back, but whose
+// header did. Until the log has passed it the replica gives no vote to a log
+// that is older, and does not stand for election: what was confirmed on the
+// strength of its word must not be forgotten with its help.
+type fence struct{ entryID }
+
+// refusesVote reports whether a request for a vote is to be ignored.
+func (c *core) refusesVote(m *pb.Message) bool {
+	if c.fence == nil || m.GetType() != pb.MsgVote && m.GetType() != pb.MsgPreVote {
+		return false
+	}
+	return entryID{m.GetIndex(), m.GetLogTerm()}.olderThan(c.fence.entryID)
+}
+
+// clampCommit keeps a leader that remembers more of this replica's log than
+// there is from committing what is not there.
+func (c *core) clampCommit(m *pb.Message) {
+	if c.fence == nil || m.GetType() != pb.MsgHeartbeat {
+		return
+	}
+	if last, _ := c.store.LastIndex(); m.GetCommit() > last {
+		m.Commit = new(min(m.GetCommit(), last))
+	}
+}
+
+// checkFence lifts the fence once the durable log has passed it.
+func (c *core) checkFence() {
+	if c.fence == nil {
+		return
+	}
+	last := c.store.last
+	term, err := c.store.Term(last)
+	if err != nil || (entryID{last, term}).olderThan(c.fence.entryID) {
+		return
+	}
+	c.log.Info("caught up with what may have been confirmed", zap.Uint64("index", c.fence.index))
+	c.fence = nil
+}
+
+// repair feeds a member that confirmed entries and lost them. The protocol never
+// goes back behind what a member has confirmed, so that the leader sends the
+// missing part on the side, as ordinary messages of its term.
+func (c *core) repair(m *pb.Message) {
+	if c.role != RoleLeader || m.GetTerm() != c.term {
+		return
+	}
+	from, has := m.GetFrom(), m.GetIndex()
+	if m.GetReject() {
+		has = m.GetRejectHint()
+	}
+	pr, ok := c.progress()[from]
+	if !ok {
+		return
+	}
+	if has >= pr.Match {
+		delete(c.repairs, from)
+		return
+	}
+	if !m.GetReject() && !c.repairs[from] {
+		return
+	}
+	if c.repairs == nil {
+		c.repairs = map[uint64]bool{}
+	}
+	if !c.repairs[from] {
+		c.log.Warn("member lost entries that it had confirmed",
+			zap.Uint64("member", from), zap.Uint64("has", has), zap.Uint64("confirmed", pr.Match))
+	}
+	c.repairs[from] = true
+	term, err := c.store.Term(has)
+	if err != nil {
+		c.rebuilds.want(c, from)
+		return
+	}
+	entries, err := c.store.Entries(has+1, min(pr.Match, c.store.last)+1, uint64(c.g.cfg.Limits.MessageBytes))
+	if err != nil || len(entries) == 0 {
+		c.rebuilds.want(c, from)
+		return
+	}
+	c.g.cfg.Transport.Send(from, encodeStep(&pb.Message{
+		Type: pb.MsgApp.Enum(), Term: new(c.term), LogTerm: new(term), Index: new(has),
+		Entries: entries, Commit: new(min(c.commit, entries[len(entries)-1].GetIndex())),
+	}, c.clock.flags()))
+}
+
+func (f *fence) String() string { return fmt.Sprintf("entry %d of term %d", f.index, f.term) }

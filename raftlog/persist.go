@@ -1,0 +1,214 @@
+package raftlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// journalWrite is what has to be durable before its responses may leave.
+type journalWrite struct {
+	entries   []*pb.Entry
+	hard      *pb.HardState // nil: unchanged
+	install   *incoming     // a received checkpoint that replaces everything
+	responses []*pb.Message
+	// trim drops what a checkpoint has made superfluous: entries up to here.
+	trim uint64
+}
+
+// appendDone tells the protocol what has become durable.
+type appendDone struct {
+	reset         *entryID  // the journal begins anew
+	installed     *incoming // with this checkpoint
+	entries       [][]*pb.Entry
+	first, before uint64
+	responses     []*pb.Message
+}
+
+// persister makes things durable, in order. What gathers while a write is
+// being synced becomes the next write.
+type persister struct {
+	g    *Group
+	log  journalLog
+	wake chan struct{}
+	mu   struct {
+		sync.Mutex
+		queue []*journalWrite
+	}
+	// since is when the write under way began (Clock.Now, never 0), 0 for none.
+	since atomic.Int64
+}
+
+// journalLog is what the persister does with package wal. One goroutine uses it.
+type journalLog interface {
+	// Append writes entries and the vote, and returns when both are durable. An
+	// entry replaces the one of the same index and all that follow.
+	Append(hard *pb.HardState, batches [][]*pb.Entry) error
+	// Remember keeps a vote of which nobody was told for the next Append.
+	Remember(hard *pb.HardState)
+	// Trim drops entries up to index, as far as whole files allow.
+	Trim(index uint64) error
+	// Reset makes the journal empty and begin after index.
+	Reset(hard *pb.HardState, index, term uint64) error
+	// Bounds are the first entry held and the term of the one before.
+	Bounds() (first, before uint64)
+	// Bytes is the space taken.
+	Bytes() int64
+	Close() error
+}
+
+func (p *persister) add(w *journalWrite) {
+	p.mu.Lock()
+	p.mu.queue = append(p.mu.queue, w)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *persister) run(ctx context.Context) {
+	for {
+		select {
+		case <-p.wake:
+			if err := p.work(); err != nil {
+				p.g.fail(err)
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-p.g.stop.done:
+			return
+		}
+	}
+}
+
+// work does what has gathered.
+func (p *persister) work() error {
+	p.mu.Lock()
+	queue := p.mu.queue
+	p.mu.queue = nil
+	p.mu.Unlock()
+	for len(queue) > 0 {
+		if p.g.isStopping() {
+			return nil
+		}
+		n, err := p.write(queue)
+		if err != nil {
+			return err
+		}
+		queue = queue[n:]
+	}
+	return nil
+}
+
+// write does the first of the queue and all that can be done along with it, and
+// returns how many that were.
+func (p *persister) write(queue []*journalWrite) (int, error) {
+	if w := queue[0]; w.install != nil {
+		return 1, p.install(w)
+	}
+	var (
+		batches   [][]*pb.Entry
+		hard      *pb.HardState
+		responses []*pb.Message
+		trim      uint64
+		n         int
+	)
+	for n = 0; n < len(queue) && queue[n].install == nil; n++ {
+		w := queue[n]
+		if len(w.entries) > 0 {
+			batches = append(batches, w.entries)
+		}
+		if w.hard != nil {
+			hard = w.hard
+		}
+		responses = append(responses, w.responses...)
+		trim = max(trim, w.trim)
+	}
+	if len(batches) > 0 || len(responses) > 0 {
+		if err := p.timed(func() error { return p.log.Append(hard, batches) }); err != nil {
+			return 0, fmt.Errorf("append to journal: %w", err)
+		}
+	} else if hard != nil {
+		p.log.Remember(hard)
+	}
+	if trim > 0 {
+		if err := p.log.Trim(trim); err != nil {
+			return 0, fmt.Errorf("trim journal: %w", err)
+		}
+	}
+	done := &appendDone{entries: batches}
+	done.first, done.before = p.log.Bounds()
+	done.responses = p.answer(responses)
+	p.g.post(event{kind: eventAppended, appended: done})
+	return n, nil
+}
+
+// answer sends the responses that are for others, and returns those for the
+// protocol itself.
+func (p *persister) answer(responses []*pb.Message) []*pb.Message {
+	self := p.g.cfg.Expect.Member
+	own := responses[:0]
+	for _, m := range responses {
+		if m.GetTo() == self {
+			own = append(own, m)
+			continue
+		}
+		p.g.cfg.Transport.Send(m.GetTo(), encodeStep(m, 0))
+	}
+	return own
+}
+
+// timed runs a write, so that the clock can see how long it takes.
+func (p *persister) timed(write func() error) error {
+	p.since.Store(int64(p.g.cfg.Clock.Now()) | 1)
+	defer p.since.Store(0)
+	return write()
+}
+
+// hangs reports whether the write under way takes longer than limit.
+func (p *persister) hangs(now, limit time.Duration) bool {
+	since := p.since.Load()
+	return since != 0 && now-time.Duration(since) > limit
+}
+
+func (p *persister) close() error {
+	if err := p.log.Close(); err != nil {
+		return fmt.Errorf("close journal: %w", err)
+	}
+	return nil
+}
+
+// watchSync gives up leadership while a write of the journal hangs: others
+// could go on without this replica.
+func (c *core) watchSync() {
+	limit := c.clock.timing.SyncLimit
+	now := c.g.cfg.Clock.Now()
+	hangs := c.g.persister.hangs(now, limit)
+	if hangs != c.syncHangs {
+		c.syncHangs = hangs
+		if hangs {
+			c.log.Warn("journal write hangs")
+		}
+	}
+	if !hangs || c.role != RoleLeader || len(c.membership.voters()) < 2 {
+		return
+	}
+	if !c.transferring {
+		c.hangTicks = 0
+		if err := c.transfer(0); err == nil {
+			return
+		}
+	}
+	// Nobody took over: a message of a later term ends this one.
+	c.hangTicks++
+	if c.hangTicks > c.clock.timing.ElectionTicks {
+		c.hangTicks = 0
+		c.resign()
+	}
+}

@@ -1,0 +1,288 @@
+package raftlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"tak-os.org/tak-replicated/raftlog"
+	"tak-os.org/tak-replicated/raftlog/disk"
+	"tak-os.org/tak-replicated/raftlog/snapshot"
+	"tak-os.org/tak-replicated/raftlog/transport"
+)
+
+// cluster is a group of replicas that are stepped by hand: one seed, one story.
+type cluster struct {
+	t     *testing.T
+	rand  *rand.Rand
+	net   *transport.MemNetwork
+	nodes []*node
+	steps int
+	now   time.Duration
+
+	limits raftlog.Limits
+	log    *zap.Logger
+	// applied is what any replica applied, by index: all must agree.
+	applied map[uint64]raftlog.Entry
+	// answered are proposals that their leader saw applied.
+	answered map[string]uint64
+}
+
+type node struct {
+	c      *cluster
+	id     uint64
+	disk   *disk.Mem
+	group  *raftlog.Group
+	toy    *toy
+	cancel context.CancelFunc
+	// down: crashed and not restarted.
+	down bool
+	dead error
+}
+
+type simClock struct{ c *cluster }
+
+func (s simClock) Now() time.Duration { return s.c.now }
+
+func (s simClock) NewTicker(time.Duration) raftlog.Ticker { panic("nobody ticks by itself here") }
+
+func newCluster(t *testing.T, seed uint64, n int) *cluster {
+	t.Helper()
+	c := &cluster{
+		t: t, rand: rand.New(rand.NewPCG(seed, 1)),
+		applied: map[uint64]raftlog.Entry{}, answered: map[string]uint64{},
+		log:    zap.NewNop(),
+		limits: raftlog.Limits{SegmentBytes: 16 * 4096, CheckpointBytes: 1 << 40, MessageBytes: 4096, CacheBytes: 4096},
+	}
+	if testing.Verbose() {
+		c.log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
+	}
+	c.net = transport.NewMemNetwork(rand.New(rand.NewPCG(seed, 2)))
+	members := make([]raftlog.Member, n)
+	for i := range members {
+		members[i] = raftlog.Member{ID: uint64(i + 1), Replica: fmt.Sprintf("r%d", i+1), Incarnation: 1}
+	}
+	for _, m := range members {
+		c.add(m, members)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// add makes a replica that was not there before.
+func (c *cluster) add(m raftlog.Member, genesis []raftlog.Member) *node {
+	c.t.Helper()
+	nd := &node{c: c, id: m.ID, disk: disk.NewMem(c.rand.Uint64())}
+	c.nodes = append(c.nodes, nd)
+	cfg := nd.config(nil, nil)
+	if err := raftlog.Bootstrap(cfg, genesis); err != nil {
+		c.t.Fatal(err)
+	}
+	nd.start()
+	return nd
+}
+
+func (c *cluster) identity(id uint64) raftlog.Identity {
+	return raftlog.Identity{Volume: "v", Replica: fmt.Sprintf("r%d", id), Incarnation: 1, Member: id}
+}
+
+func (nd *node) config(m raftlog.Machine, t raftlog.Transport) raftlog.Config {
+	c := nd.c
+	return raftlog.Config{
+		FS: nd.disk, Dir: "/log", Expect: c.identity(nd.id), Machine: m, Transport: t,
+		Clock: simClock{c}, Rand: rand.NewPCG(c.rand.Uint64(), 3), Log: c.log.Named(fmt.Sprint(nd.id)),
+		Limits: c.limits, Manual: true, Rebuilds: snapshot.NewLimits(-1, 2),
+	}
+}
+
+// tryStart opens the replica on what its disk holds.
+func (nd *node) tryStart() error {
+	c := nd.c
+	m, err := openToy(nd.disk, "/toy")
+	if err != nil {
+		return err
+	}
+	m.seen = func(e raftlog.Entry) { c.see(nd, e) }
+	t := c.net.Node(nd.id)
+	g, err := raftlog.Open(nd.config(m, t))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Attach(ctx, g)
+	nd.toy, nd.group, nd.cancel, nd.down, nd.dead = m, g, cancel, false, nil
+	g.Start()
+	return nil
+}
+
+func (nd *node) start() {
+	nd.c.t.Helper()
+	if err := nd.tryStart(); err != nil {
+		nd.c.t.Fatalf("start %d: %v", nd.id, err)
+	}
+}
+
+// crash takes the power from a replica.
+func (nd *node) crash(keep disk.Keep) {
+	if nd.down {
+		return
+	}
+	nd.down = true
+	nd.cancel()
+	nd.c.net.Crash(nd.id)
+	nd.disk = nd.disk.Crash(keep)
+	_ = nd.group.Close() // ends its goroutines; its disk is gone
+	nd.c.net.Wait()
+}
+
+// see checks that nobody applies anything else at an index.
+func (c *cluster) see(nd *node, e raftlog.Entry) {
+	e.Data = slices.Clone(e.Data)
+	old, ok := c.applied[e.Index]
+	if !ok {
+		c.applied[e.Index] = e
+		return
+	}
+	if old.Term != e.Term || string(old.Data) != string(e.Data) {
+		c.t.Fatalf("replica %d applied %d/%d %q, another one %d/%d %q",
+			nd.id, e.Index, e.Term, e.Data, old.Index, old.Term, old.Data)
+	}
+}
+
+func (c *cluster) close() {
+	for _, nd := range c.nodes {
+		if !nd.down {
+			nd.cancel()
+			_ = nd.group.Close()
+		}
+	}
+	c.net.Wait()
+}
+
+// step delivers messages and lets everybody work; every second one ticks.
+func (c *cluster) step() {
+	c.steps++
+	c.now += 10 * time.Millisecond
+	c.net.Step()
+	for _, nd := range c.nodes {
+		if nd.down {
+			continue
+		}
+		if c.steps%2 == 0 {
+			nd.group.Tick()
+		}
+		if err := nd.group.Pump(); err != nil && nd.dead == nil {
+			nd.dead = err
+		}
+	}
+}
+
+// until steps until ok, or gives up.
+func (c *cluster) until(what string, most int, ok func() bool) {
+	c.t.Helper()
+	for range most {
+		if ok() {
+			return
+		}
+		c.step()
+		c.check()
+	}
+	for _, nd := range c.nodes {
+		if !nd.down {
+			c.t.Logf("%d: %+v", nd.id, nd.group.Status())
+		}
+	}
+	c.t.Fatalf("not within %d steps: %s", most, what)
+}
+
+func (c *cluster) run(steps int) {
+	c.t.Helper()
+	for range steps {
+		c.step()
+		c.check()
+	}
+}
+
+func (c *cluster) check() {
+	c.t.Helper()
+	for _, nd := range c.nodes {
+		if nd.dead != nil {
+			c.t.Fatalf("replica %d died: %v", nd.id, nd.dead)
+		}
+	}
+}
+
+// leader is who was told to lead in the newest term, or nil.
+func (c *cluster) leader() *node {
+	var best *node
+	var term uint64
+	for _, nd := range c.nodes {
+		if nd.down {
+			continue
+		}
+		if s := nd.group.Status(); s.Role == raftlog.RoleLeader && s.Term > term && nd.leads(s.Term) {
+			best, term = nd, s.Term
+		}
+	}
+	return best
+}
+
+func (nd *node) leads(term uint64) bool {
+	nd.toy.mu.Lock()
+	defer nd.toy.mu.Unlock()
+	return len(nd.toy.leads) > 0 && nd.toy.leads[len(nd.toy.leads)-1] == term
+}
+
+func (c *cluster) elect() *node {
+	c.t.Helper()
+	c.until("a leader", 500, func() bool { return c.leader() != nil })
+	return c.leader()
+}
+
+// propose proposes to the leader, and reports whether it was taken.
+func (c *cluster) propose(nd *node, slot int, content string) bool {
+	err := nd.group.Propose(nd.group.Status().Term, toyEntry(slot, content))
+	if err != nil && !errors.Is(err, raftlog.ErrNotLeading) && !errors.Is(err, raftlog.ErrBusy) {
+		c.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// converge waits until all replicas are at the same place with the same state.
+func (c *cluster) converge(most int) {
+	c.t.Helper()
+	c.run(1)
+	c.until("everybody is equal", most, func() bool {
+		lead := c.leader()
+		if lead == nil {
+			return false
+		}
+		want := lead.toy.snapshot()
+		for _, nd := range c.nodes {
+			if nd.down {
+				continue
+			}
+			got := nd.toy.snapshot()
+			if got.Index != want.Index || got.Index < lead.group.Status().JournalLast {
+				return false
+			}
+		}
+		return true
+	})
+	want := c.leader().toy.snapshot()
+	for _, nd := range c.nodes {
+		if nd.down {
+			continue
+		}
+		if got := nd.toy.snapshot(); got.Chain != want.Chain || got.Count != want.Count || fmt.Sprint(got.Slots) != fmt.Sprint(want.Slots) {
+			c.t.Fatalf("replica %d differs at %d: chain %x count %d, not %x %d", nd.id, got.Index, got.Chain, got.Count, want.Chain, want.Count)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Source is the replica that sends.
+type Source interface {
+	// Open returns the newest checkpoint.
+	Open() (Reader, error)
+	// Continues reports whether the journal holds everything after index.
+	Continues(index uint64) bool
+	// Term is the term in which this replica leads, 0 if it does not.
+	Term() uint64
+}
+
+// Progress is told how far a transfer is: the checkpoint's index, and how many
+// parts and bytes have been dealt with. It must not block.
+type Progress func(index, parts, bytes uint64)
+
+// roundsMost bounds how often a newer checkpoint is begun in one conversation.
+// The next conversation resumes.
+const roundsMost = 16
+
+// Send sends the newest checkpoint over a stream, and returns nil when the
+// other side has installed it. Closing the stream ends it. The caller holds a
+// place of limits (Limits.Acquire).
+func Send(ctx context.Context, rw io.ReadWriter, src Source, limits *Limits, progress Progress) error {
+	s := &sender{pipe: newPipe(rw), ctx: ctx, src: src, limits: limits, progress: progress}
+	if err := s.sendPreface(); err != nil {
+		return fmt.Errorf("send preface: %w", err)
+	}
+	for range roundsMost {
+		done, err := s.round()
+		if err != nil || done {
+			return err
+		}
+	}
+	return errors.New("journal moves faster than the checkpoint is sent")
+}
+
+type sender struct {
+	*pipe
+	ctx      context.Context
+	src      Source
+	limits   *Limits
+	progress Progress
+
+	cp           Reader
+	index        uint64
+	parts, bytes uint64
+	buf          []byte
+}
+
+// round sends one checkpoint, and reports whether it was installed.
+func (s *sender) round() (bool, error) {
+	cp, err := s.src.Open()
+	if err != nil {
+		return false, fmt.Errorf("open checkpoint: %w", err)
+	}
+	defer cp.Close()
+	s.cp, s.index, s.parts, s.bytes = cp, cp.Meta().Index, 0, 0
+	s.begin(typeOffer)
+	s.out = appendOffer(s.out, cp.Meta())
+	if err := s.ask(typeAccept); err != nil {
+		return false, fmt.Errorf("offer checkpoint %d: %w", s.index, err)
+	}
+	if err := s.sendParts(); err != nil {
+		return false, fmt.Errorf("send checkpoint %d: %w", s.index, err)
+	}
+	s.begin(typeDone)
+	s.out = appendPair(s.out, s.parts, s.bytes)
+	if err := s.ask(typeReady); err != nil {
+		return false, fmt.Errorf("complete checkpoint %d: %w", s.index, err)
+	}
+	if !s.src.Continues(s.index) {
+		return false, nil
+	}
+	s.begin(typeInstall)
+	s.out = appendPair(s.out, cp.AppliedIndex(), s.src.Term())
+	if err := s.ask(typeInstalled); err != nil {
+		return false, fmt.Errorf("install checkpoint %d: %w", s.index, err)
+	}
+	return true, nil
+}
+
+// ask sends the frame that was begun, and waits for an answer without content.
+func (s *sender) ask(answer frameType) error {
+	if err := s.endFlush(); err != nil {
+		return err
+	}
+	_, err := s.expect(answer)
+	return err
+}
+
+func (s *sender) sendParts() error {
+	for {
+		parts, err := s.nextParts()
+		if err != nil {
+			return err
+		}
+		if len(parts) == 0 {
+			return nil
+		}
+		s.begin(typeParts)
+		s.out = appendParts(s.out, parts)
+		if err := s.endFlush(); err != nil {
+			return err
+		}
+		b, err := s.expect(typeHave)
+		if err != nil {
+			return err
+		}
+		have, err := decodeHave(b, len(parts))
+		if err != nil {
+			return err
+		}
+		for i, p := range parts {
+			if err := s.sendPart(i, p, have[i]); err != nil {
+				return fmt.Errorf("part %q: %w", p.Name, err)
+			}
+			s.parts++
+			s.progress(s.index, s.parts, s.bytes)
+		}
+	}
+}
+
+// nextParts gathers as many parts as one frame names.
+func (s *sender) nextParts() ([]Part, error) {
+	var parts []Part
+	size := 2
+	for len(parts) < partsMost && size+partBytes+nameMost <= frameMost {
+		p, err := s.cp.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("next part: %w", err)
+		}
+		if len(p.Name) == 0 || len(p.Name) > nameMost {
+			return nil, fmt.Errorf("part with a name of %d bytes", len(p.Name))
+		}
+		parts = append(parts, p)
+		size += partBytes + len(p.Name)
+	}
+	return parts, nil
+}
+
+// sendPart sends what the other side lacks of a part.
+func (s *sender) sendPart(number int, p Part, have uint64) error {
+	if have >= p.Size {
+		return s.ctx.Err()
+	}
+	r, closer, err := s.cp.Open(p.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if s.buf == nil {
+		s.buf = make([]byte, chunkMost)
+	}
+	for offset := have; offset < p.Size; {
+		// Taken before reading: the bytes are at least as new.
+		readAt := s.cp.AppliedIndex()
+		want := min(uint64(len(s.buf)), p.Size-offset)
+		n, err := r.ReadAt(s.buf[:want], int64(offset))
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("read at %d: %w", offset, err)
+		}
+		if n > 0 {
+			if err := s.sendChunk(chunk{number, offset, readAt, s.buf[:n]}); err != nil {
+				return err
+			}
+		}
+		offset += uint64(n)
+		if uint64(n) < want {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *sender) sendChunk(c chunk) error {
+	if err := s.limits.wait(s.ctx, len(c.data)); err != nil {
+		return err
+	}
+	s.begin(typeData)
+	s.out = append(appendChunkHead(s.out, c), c.data...)
+	s.bytes += uint64(len(c.data))
+	s.progress(s.index, s.parts, s.bytes)
+	return s.end()
+}
