@@ -127,12 +127,16 @@ func (t *Tree) pin(tmp string) error {
 
 // finishing wraps the slow half of a checkpoint with what follows it.
 func (t *Tree) finishing(work func(context.Context) error) func(context.Context) (uint64, error) {
+	begun := t.gen.n
 	return func(ctx context.Context) (uint64, error) {
 		defer t.cks.done()
 		t.life.RLock()
 		defer t.life.RUnlock()
 		if t.db == nil {
 			return 0, errClosed
+		}
+		if t.gen.n != begun {
+			return 0, errors.New("finish checkpoint: another one has been installed")
 		}
 		err := work(ctx)
 		if err == nil {

@@ -1,0 +1,441 @@
+package tree
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// Bounds on what is received and not yet durable.
+const (
+	unsyncedBytesMax = 64 << 20
+	unsyncedPartsMax = 4096
+)
+
+// CheckpointWriter receives a checkpoint into a folder beside the current
+// generation. What is durable of it is recorded in PROGRESS, so that a later
+// transfer, also after a crash, goes on where this one ended. One goroutine
+// uses it.
+type CheckpointWriter struct {
+	t    *Tree
+	meta Meta
+	gen  generation // the folder as the generation that it is going to be
+	c    *content
+	id   string // part prefix of the store's files that are here
+
+	parts    map[string]*received
+	seen     map[string]uint64 // parts of this transfer → size
+	unsynced map[string]struct{}
+	bytes    int // written since the last sync
+	progress disk.File
+	finished bool
+}
+
+// received is how far a part is here: its leading bytes, read when the sender
+// had applied at least readAt.
+type received struct{ have, readAt uint64 }
+
+// Receive starts or resumes receiving a checkpoint. It may run while Apply goes
+// on. One transfer at a time.
+func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error) {
+	if len(meta.Extra) > extraMax {
+		return nil, fmt.Errorf("receive: %d bytes of the log's own", len(meta.Extra))
+	}
+	g := generation{fs: t.fs, dir: t.fs.PathJoin(t.cfg.Dir, recvDir)}
+	w := &CheckpointWriter{
+		t: t, meta: meta, gen: g, c: newContent(t.fs, g.path(contentDir), t.shared.handles),
+		seen: make(map[string]uint64), unsynced: make(map[string]struct{}),
+	}
+	if err := w.open(); err != nil {
+		return nil, fmt.Errorf("receive checkpoint %d: %w", meta.Index, err)
+	}
+	return w, nil
+}
+
+func (w *CheckpointWriter) open() error {
+	if err := w.t.fs.MkdirAll(w.gen.path(contentDir), 0o700); err != nil {
+		return err
+	}
+	// A finished one that was never installed goes on as parts.
+	for _, prefix := range []string{ckPrefix, fenceFile} {
+		if err := w.removeMatching(prefix, ""); err != nil {
+			return err
+		}
+	}
+	b, err := readFile(w.t.fs, w.gen.path(progressFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var whole int
+	w.parts, whole = decodeProgress(b)
+	f, err := w.t.fs.OpenRW(w.gen.path(progressFile), true)
+	if err != nil {
+		return err
+	}
+	w.progress = f
+	if err := f.Truncate(int64(whole)); err != nil {
+		return err
+	}
+	for name, r := range w.parts {
+		if !w.present(name, r.have) {
+			delete(w.parts, name)
+		} else if id, _, ok := storePartName(name); ok {
+			w.id = id
+		}
+	}
+	return nil
+}
+
+// present reports whether the recorded bytes of a part are really here: a
+// finished checkpoint that was not installed has its store elsewhere.
+func (w *CheckpointWriter) present(name string, have uint64) bool {
+	path := ""
+	if ino, ok := contentIno(name); ok {
+		path = w.c.path(ino)
+	} else if _, _, ok := storePartName(name); ok {
+		path = w.gen.path(name)
+	} else {
+		return false
+	}
+	st, err := w.t.fs.Stat(path)
+	return err == nil && uint64(st.Size()) >= have
+}
+
+// removeMatching removes everything in the folder that begins with prefix but
+// keep.
+func (w *CheckpointWriter) removeMatching(prefix, keep string) error {
+	names, err := w.t.fs.List(w.gen.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) && name != keep {
+			if err := w.t.fs.RemoveAll(w.gen.path(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// storePartName splits the name of a store part: "db-<id>", file.
+func storePartName(name string) (id, file string, ok bool) {
+	id, file, ok = strings.Cut(name, "/")
+	return id, file, ok && strings.HasPrefix(id, storePart) && plainName(id) && plainName(file)
+}
+
+// Have tells how many leading bytes of a part are here and good.
+func (w *CheckpointWriter) Have(p Part) (uint64, error) {
+	if err := w.admit(p); err != nil {
+		return 0, err
+	}
+	r := w.parts[p.Name]
+	if r == nil {
+		return 0, nil
+	}
+	if r.readAt < p.Stamp {
+		delete(w.parts, p.Name)
+		return 0, w.clear(p.Name)
+	}
+	return min(r.have, p.Size), nil
+}
+
+// admit checks a part's name and notes that the checkpoint has it.
+func (w *CheckpointWriter) admit(p Part) error {
+	if _, ok := w.seen[p.Name]; ok {
+		w.seen[p.Name] = p.Size
+		return nil
+	}
+	if id, _, ok := storePartName(p.Name); ok {
+		if err := w.takeStore(id); err != nil {
+			return err
+		}
+	} else if _, ok := contentIno(p.Name); !ok {
+		return fmt.Errorf("part %q: %w", p.Name, fs.ErrInvalid)
+	}
+	w.seen[p.Name] = p.Size
+	return nil
+}
+
+// takeStore makes room for a store's files; those of another one go.
+func (w *CheckpointWriter) takeStore(id string) error {
+	if w.id != id {
+		for name := range w.parts {
+			if strings.HasPrefix(name, storePart) {
+				delete(w.parts, name)
+			}
+		}
+		w.id = id
+	}
+	if err := w.removeMatching(storePart, id); err != nil {
+		return err
+	}
+	return w.t.fs.MkdirAll(w.gen.path(id), 0o700)
+}
+
+// clear forgets the bytes of a part.
+func (w *CheckpointWriter) clear(name string) error {
+	delete(w.unsynced, name)
+	if ino, ok := contentIno(name); ok {
+		return w.c.remove(ino)
+	}
+	err := w.t.fs.Remove(w.gen.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Write stores bytes of a part, at the end of what is here of it, that the
+// sender read when it had applied readAt.
+func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint64) error {
+	if err := w.admit(p); err != nil {
+		return err
+	}
+	r := w.parts[p.Name]
+	if r == nil {
+		if err := w.clear(p.Name); err != nil {
+			return err
+		}
+		r = &received{readAt: readAt}
+		w.parts[p.Name] = r
+	}
+	if offset > r.have {
+		return fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, r.have)
+	}
+	f, done, err := w.file(p.Name)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, int64(offset))
+	done()
+	if err != nil {
+		return fmt.Errorf("part %s: %w", p.Name, err)
+	}
+	r.have = max(r.have, offset+uint64(len(data)))
+	r.readAt = min(r.readAt, readAt)
+	w.unsynced[p.Name] = struct{}{}
+	if w.bytes += len(data); w.bytes >= unsyncedBytesMax || len(w.unsynced) >= unsyncedPartsMax {
+		return w.sync()
+	}
+	return nil
+}
+
+// file opens a part's file for writing.
+func (w *CheckpointWriter) file(name string) (disk.File, func(), error) {
+	if ino, ok := contentIno(name); ok {
+		h, err := w.c.forWriting(ino)
+		if err != nil {
+			return nil, nil, err
+		}
+		return h, h.release, nil
+	}
+	f, err := w.t.fs.OpenRW(w.gen.path(name), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, func() { f.Close() }, nil
+}
+
+// sync makes everything written durable and records how far it reaches.
+func (w *CheckpointWriter) sync() error {
+	var b []byte
+	for name := range w.unsynced {
+		f, done, err := w.file(name)
+		if err != nil {
+			return err
+		}
+		err = f.SyncData()
+		done()
+		if err != nil {
+			return fmt.Errorf("sync part %s: %w", name, err)
+		}
+		b = appendProgress(b, name, *w.parts[name])
+	}
+	_, names := w.c.takeDirty()
+	for dir := range names {
+		if err := w.t.fs.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	if w.id != "" {
+		if err := w.t.fs.SyncDir(w.gen.path(w.id)); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{w.gen.dir, w.t.cfg.Dir} {
+		if err := w.t.fs.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	at, err := w.progress.Size()
+	if err != nil {
+		return err
+	}
+	if _, err := w.progress.WriteAt(b, at); err != nil {
+		return fmt.Errorf("record progress: %w", err)
+	}
+	clear(w.unsynced)
+	w.bytes = 0
+	return w.progress.SyncData()
+}
+
+// A record of PROGRESS: length of the rest, name, bytes here, readAt, CRC-32C
+// of all before it in the record. A later record of a name replaces an earlier
+// one; the first that is not whole ends the file.
+
+func appendProgress(b []byte, name string, r received) []byte {
+	start := len(b)
+	b = appendBytes(b, []byte(name))
+	b = binary.AppendUvarint(b, r.have)
+	b = binary.AppendUvarint(b, r.readAt)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+}
+
+// decodeProgress returns what the records say and how many bytes of them are
+// whole.
+func decodeProgress(b []byte) (parts map[string]*received, whole int) {
+	parts = make(map[string]*received)
+	d := decoder{b: b}
+	for {
+		start := d.b
+		name := string(d.bytes())
+		r := received{have: d.u64(), readAt: d.u64()}
+		n := len(start) - len(d.b)
+		var sum [4]byte
+		d.fixed(sum[:])
+		if d.bad || binary.BigEndian.Uint32(sum[:]) != crc32.Checksum(start[:n], castagnoli) {
+			return parts, whole
+		}
+		parts[name] = &r
+		whole = len(b) - len(d.b)
+	}
+}
+
+// Abort closes the writer; what was received may serve a later Receive.
+func (w *CheckpointWriter) Abort() error {
+	if w.progress == nil {
+		return nil
+	}
+	err := w.sync()
+	return errors.Join(err, w.close())
+}
+
+func (w *CheckpointWriter) close() error {
+	w.t.shared.handles.dropAll(w.c)
+	f := w.progress
+	w.progress = nil
+	return f.Close()
+}
+
+// Finish makes everything received durable and checks it: the set of parts is
+// complete.
+func (w *CheckpointWriter) Finish() error {
+	if err := w.finish(); err != nil {
+		return fmt.Errorf("finish checkpoint %d: %w", w.meta.Index, err)
+	}
+	w.finished = true
+	return nil
+}
+
+func (w *CheckpointWriter) finish() error {
+	for name, size := range w.seen {
+		if r := w.parts[name]; strings.HasPrefix(name, storePart) && size > 0 && (r == nil || r.have != size) {
+			return fmt.Errorf("part %s is not complete", name)
+		}
+	}
+	for name := range w.parts {
+		if _, ok := w.seen[name]; !ok {
+			if err := w.clear(name); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.sync(); err != nil {
+		return err
+	}
+	if err := w.close(); err != nil {
+		return err
+	}
+	return w.assemble()
+}
+
+// assemble gives the folder the shape of a generation.
+func (w *CheckpointWriter) assemble() error {
+	fsys, ck := w.t.fs, w.gen.path(ckName(w.meta.Index))
+	if err := fsys.MkdirAll(ck, 0o700); err != nil {
+		return err
+	}
+	if w.id == "" {
+		return errors.New("no store was received")
+	}
+	if err := fsys.Rename(w.gen.path(w.id), fsys.PathJoin(ck, storeDir)); err != nil {
+		return err
+	}
+	if err := writeFile(fsys, fsys.PathJoin(ck, recordFile), appendRecord(nil, &w.meta)); err != nil {
+		return err
+	}
+	for _, dir := range []string{ck, w.gen.dir} {
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return verifyStore(fsys, fsys.PathJoin(ck, storeDir), w.t.shared, w.t.storeLog(), w.meta.Index)
+}
+
+// Install replaces the state by a received checkpoint, atomically: after a
+// crash it is the old one or the new one. Nothing is served until Apply has
+// passed fence, the sender's applied index when the transfer ended.
+func (t *Tree) Install(w *CheckpointWriter, fence uint64) (err error) {
+	if !w.finished {
+		return errors.New("install: the checkpoint is not complete")
+	}
+	defer caught(&err)
+	t.life.Lock()
+	defer t.life.Unlock()
+	if t.db == nil {
+		return errClosed
+	}
+	if err := t.replace(w, fence); err != nil {
+		return t.fail(fmt.Errorf("install checkpoint %d: %w", w.meta.Index, err))
+	}
+	t.log.Info("checkpoint installed", zap.Uint64("index", w.meta.Index), zap.Uint64("fence", fence))
+	return nil
+}
+
+func (t *Tree) replace(w *CheckpointWriter, fence uint64) error {
+	if err := t.fs.RemoveAll(w.gen.path(progressFile)); err != nil {
+		return err
+	}
+	if err := writeFile(t.fs, w.gen.path(fenceFile), appendFence(nil, fence)); err != nil {
+		return err
+	}
+	if err := t.fs.SyncDir(w.gen.dir); err != nil {
+		return err
+	}
+	old, next := t.gen, generationAt(t.fs, t.cfg.Dir, t.gen.n+1)
+	if err := t.closeStore(); err != nil {
+		return err
+	}
+	if err := t.fs.Rename(w.gen.dir, next.dir); err != nil {
+		return err
+	}
+	if err := t.fs.SyncDir(t.cfg.Dir); err != nil {
+		return err
+	}
+	t.gen = next
+	t.SetFence(fence)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.restore(); err != nil {
+		return err
+	}
+	return t.fs.RemoveAll(old.dir)
+}
