@@ -13,8 +13,12 @@ import (
 	"tak-os.org/tak-replicated/raftlog/transport/framed"
 )
 
-// startDial makes one attempt to connect to a link that is marked as dialling.
-func (t *Transport) startDial(l *link) {
+// redialMost is how often a member is dialled after its connection has ended,
+// until it answers or refuses.
+const redialMost = 5
+
+// startDial makes attempts to connect to a link that is marked as dialling.
+func (t *Transport) startDial(l *link, attempts int) {
 	ctx, h, err := t.enter()
 	if err != nil {
 		l.dialled(err, t.cfg.Clock.Now(), 0)
@@ -22,27 +26,39 @@ func (t *Transport) startDial(l *link) {
 	}
 	go func() {
 		defer t.wg.Done()
-		t.dialMessages(ctx, l, h)
+		for {
+			err := t.dialMessages(ctx, l, h)
+			attempts--
+			if err == nil || attempts == 0 || refused(err) {
+				return
+			}
+			if !sleep(ctx, l.dialWait(t.cfg.Clock.Now())) || !l.wantDial(t.cfg.Clock.Now()) {
+				return
+			}
+		}
 	}()
 }
 
-// redial connects again after a connection has ended: so it is soon known
-// whether the other process is gone.
+// redial connects again after a connection has ended, whether or not there is
+// something to send: so it is soon known whether the other process is gone.
 func (t *Transport) redial(l *link) {
 	if l.wantDial(t.cfg.Clock.Now()) {
-		t.startDial(l)
+		t.startDial(l, redialMost)
 	}
 }
 
-// dialMessages connects, and then reads until the connection ends.
-func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) {
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// dialMessages connects, and then reads until the connection ends. The error
+// says why no connection was made.
+func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) error {
 	id, p, _ := l.who()
 	conn, ans, err := t.connect(ctx, l.member, id.Incarnation, p, framed.KindPeerMessage)
 	if err != nil {
 		l.dialled(err, t.cfg.Clock.Now(), t.cfg.Rand())
 		t.log.Debug("connect", zap.Uint64("member", l.member), zap.Error(err))
-		h.Unreachable(l.member, errors.Is(err, syscall.ECONNREFUSED))
-		return
+		h.Unreachable(l.member, refused(err))
+		return err
 	}
 	defer conn.Wait()
 	defer conn.Close()
@@ -55,6 +71,7 @@ func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) {
 	}
 	l.dialled(nil, time.Time{}, 0)
 	t.read(l, c, h)
+	return nil
 }
 
 // connect dials a member and exchanges hello and verdict.

@@ -164,6 +164,13 @@ func (l *link) dialled(err error, now time.Time, jitter float64) {
 	}
 }
 
+// dialWait is how long the link must not be dialled yet.
+func (l *link) dialWait(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.mu.dialAt.Sub(now))
+}
+
 // tellDrop notes whether frames were dropped, and reports whether that is new.
 func (l *link) tellDrop(dropped bool) bool {
 	l.mu.Lock()

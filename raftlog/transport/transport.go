@@ -172,7 +172,7 @@ func (t *Transport) Send(to uint64, parts [][]byte) {
 	} else {
 		var dial bool
 		if dial, kept = l.park(parts, t.cfg.Clock.Now()); dial {
-			t.startDial(l)
+			t.startDial(l, 1)
 		}
 	}
 	if l.tellDrop(!kept) {

@@ -49,7 +49,7 @@ func TestMessagesBothWaysOverOneConnection(t *testing.T) {
 
 // Both dial at the same moment: all messages arrive, one connection stays.
 func TestSimultaneousDial(t *testing.T) {
-	for range 5 {
+	for range 2 {
 		_, _, a, b := pairOf(t)
 		done := make(chan struct{}, 2)
 		for _, r := range []*replica{a, b} {
