@@ -10,8 +10,9 @@ import (
 
 // localCaps is what ext4 does not do.
 var localCaps = Caps{
-	CapBigXattr:  "ext4 keeps the xattrs of an inode in one block",
-	CapWideTimes: "ext4 keeps 34 bits of seconds",
+	CapBigXattr:   "ext4 keeps the xattrs of an inode in one block",
+	CapWideTimes:  "ext4 keeps 34 bits of seconds",
+	CapStillAtime: "local mounts are relatime",
 }
 
 // TestLocalControl runs the suite on the local disk: what fails here is wrong

@@ -63,6 +63,9 @@ func (e Env) withDefaults() Env {
 	if e.Ops == 0 {
 		e.Ops = int(number(os.Getenv("POSIX_OPS"), 1500))
 	}
+	if e.BigDir == 0 {
+		e.BigDir = int(number(os.Getenv("POSIX_BIGDIR"), 10_000))
+	}
 	if e.Deadline == 0 {
 		e.Deadline = 60 * time.Second
 	}

@@ -344,4 +344,51 @@ var stickyRows = []Case{
 	`),
 }
 
-var stickyGroup = Group{"sticky", stickyRows}
+var stickyGroup = Group{"sticky", Join(stickyRows, stickyMatrix())}
+
+// stickyMatrix is every owner of a sticky directory, owner of an entry and actor:
+// root, the owner of the directory and the owner of the entry may take it away.
+func stickyMatrix() (cases []Case) {
+	users := []string{"0", "1001", "1002", "1003"}
+	for _, kind := range strings.Fields(Kinds) {
+		var text strings.Builder
+		for _, dir := range users[:3] {
+			for _, entry := range users[:3] {
+				for _, actor := range users {
+					want := "EPERM"
+					if actor == "0" || actor == dir || actor == entry {
+						want = "success"
+					}
+					stickySteps(&text, kind, dir, entry, actor, want)
+				}
+			}
+		}
+		cases = append(cases, Script("every owner and actor with a "+kind, text.String()))
+	}
+	return cases
+}
+
+func stickySteps(text *strings.Builder, kind, dir, entry, actor, want string) {
+	who, remove := actor+":"+actor+" ", "unlink"
+	other := "file"
+	if kind == "dir" {
+		remove, other = "rmdir", "dir"
+	}
+	setup := "mkdir d 755\n make " + kind + " d/n 644\n lchown d/n " + entry + " " + entry +
+		"\n make " + other + " d/mine 644\n lchown d/mine " + actor + " " + actor +
+		"\n chown d " + dir + " " + dir + "\n chmod d 1777\n"
+	clean := func(names ...string) {
+		for _, n := range names {
+			op := "unlink"
+			if kind == "dir" {
+				op = "rmdir"
+			}
+			text.WriteString(op + " d/" + n + " = success|ENOENT\n")
+		}
+		text.WriteString("rmdir d\n")
+	}
+	for _, step := range []string{remove + " d/n", "rename d/n d/m", "rename d/mine d/n", "rename d/mine d/n exchange"} {
+		text.WriteString(setup + who + step + " = " + want + "\n")
+		clean("n", "m", "mine")
+	}
+}
