@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"bytes"
+
+	"bazil.org/fuse"
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Requests about file contents. Handles carry no state: whatever matters of an
+// open comes again in the flags of each request.
+
+func (x *exchange) open(q *fuse.OpenRequest) {
+	flags := uint32(q.Flags)
+	rep, errno := x.openInode(x.node, flags, q.OpenFlags&fuse.OpenKillSUIDGID != 0)
+	if errno == fsop.ENOENT {
+		errno = fsop.ESTALE // the kernel looks the name up again
+	}
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	keep := openFlags(0, flags&unix.O_APPEND != 0 && !q.Dir)
+	if q.Dir {
+		keep = 0
+	}
+	_ = rep
+	putOpenOut(x.payload(), x.tag, keep)
+	x.reply(openOutSize)
+}
+
+// openInode opens, and truncates if the flags say so (ATOMIC_O_TRUNC).
+func (x *exchange) openInode(ino fsop.Ino, flags uint32, kill bool) (*fsop.Reply, fsop.Errno) {
+	if flags&unix.O_TRUNC == 0 {
+		return x.callOpen(&fsop.Open{Ino: ino})
+	}
+	op := &fsop.SetAttr{Ino: ino, Valid: fsop.SetSize}
+	if kill {
+		op.Valid |= fsop.KillPriv
+	}
+	return x.callOpen(op)
+}
+
+func (x *exchange) release(q *fuse.ReleaseRequest) {
+	x.releaseLocks(uint64(q.Handle), q.ReleaseFlags&fuse.ReleaseFlockUnlock != 0, uint64(q.LockOwner))
+	x.s.ledger.Close(uint64(q.Handle))
+	x.fail(fsop.OK)
+}
+
+// flush is close(2): the process's POSIX locks on the inode end.
+func (x *exchange) flush(q *fuse.FlushRequest) {
+	if errno := x.flushLocks(uint64(q.LockOwner)); errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	x.fail(x.sync())
+}
+
+func (x *exchange) sync() fsop.Errno {
+	if x.s.syncer == nil {
+		return fsop.OK
+	}
+	x.yield()
+	if err := x.s.syncer.Sync(x.ctx, x.node); err != nil {
+		return errnoOf(x.ctx, err)
+	}
+	return fsop.OK
+}
+
+func (x *exchange) read(q *fuse.ReadRequest) {
+	if q.Dir {
+		x.readdir(uint64(q.Offset), uint32(q.Size), false)
+		return
+	}
+	rep, errno := x.call(&fsop.Read{Ino: x.node, Offset: uint64(q.Offset), Length: uint32(q.Size)})
+	switch {
+	case errno != fsop.OK:
+		x.fail(errno)
+	case len(rep.Data) > q.Size:
+		x.fail(fsop.EIO)
+	default:
+		x.data(rep.Data)
+	}
+}
+
+// copyMax is the size up to which a write is copied, so that a request that
+// waits does not hold a buffer of maxData.
+const copyMax = 64 << 10
+
+// write stores data. An append goes to the end of the file as it is when the
+// write is applied, whatever offset the kernel believes in; except dirty pages
+// of a mapping, which have a place.
+func (x *exchange) write(q *fuse.WriteRequest) {
+	op := &fsop.Write{
+		Ino: x.node, Offset: uint64(q.Offset), Data: q.Data,
+		Append:   uint32(q.FileFlags)&unix.O_APPEND != 0 && q.Flags&fuse.WriteCache == 0,
+		KillPriv: q.Flags&fuse.WriteKillSUIDGID != 0,
+	}
+	if op.Append {
+		op.Offset = 0
+	}
+	small := len(op.Data) <= copyMax
+	if small {
+		op.Data = bytes.Clone(op.Data)
+		recycle(&q.Header)
+	}
+	rep, errno := x.call(op)
+	if !small && rep != nil {
+		recycle(&q.Header) // without an answer the session may still point into it
+	}
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	x.wrote(rep.Count)
+}
+
+// wrote answers with struct fuse_write_out.
+func (x *exchange) wrote(n uint32) {
+	native.PutUint32(x.payload(), n)
+	native.PutUint32(x.payload()[4:], 0)
+	x.reply(8)
+}
+
+// copyFileRange reads and writes: what is replicated never depends on contents.
+// It copies at most maxData and says so; programs go on from there.
+func (x *exchange) copyFileRange(in copyIn) {
+	rep, errno := x.call(&fsop.Read{Ino: x.node, Offset: in.from, Length: uint32(min(in.length, maxData))})
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	if len(rep.Data) == 0 {
+		x.wrote(0)
+		return
+	}
+	rep, errno = x.call(&fsop.Write{Ino: fsop.Ino(in.target), Offset: in.to, Data: rep.Data})
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	x.wrote(rep.Count)
+}
+
+func (x *exchange) fallocate(q *fuse.FAllocateRequest) {
+	_, errno := x.call(&fsop.Fallocate{Ino: x.node, Mode: uint32(q.Mode), Offset: q.Offset, Length: q.Length})
+	x.fail(errno)
+}
+
+func (x *exchange) lseek(in lseekIn) {
+	if in.whence != fsop.SeekData && in.whence != fsop.SeekHole {
+		x.fail(fsop.EINVAL)
+		return
+	}
+	rep, errno := x.call(&fsop.Seek{Ino: x.node, Offset: in.offset, Whence: in.whence})
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	native.PutUint64(x.payload(), rep.Offset)
+	x.reply(8)
+}

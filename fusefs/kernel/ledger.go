@@ -1,0 +1,264 @@
+package kernel
+
+import (
+	"slices"
+	"sync"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Ledger is a mount's memory that outlives the serving process: tables in
+// memory shared with the keeper, and an index of them in this process.
+type Ledger struct {
+	mem memory
+
+	mu struct {
+		sync.Mutex
+		flights map[uint64][]int // tag → slots
+		free    []int            // flight slots
+		handles map[uint64]handleAt
+		opens   map[fsop.Ino]int
+		spare   []int // handle slots below the mark
+	}
+	holders holderTable
+}
+
+type handleAt struct {
+	slot int
+	ino  fsop.Ino
+}
+
+// newLedger indexes what the memory holds.
+func newLedger(mem memory) *Ledger {
+	l := &Ledger{mem: mem}
+	l.mu.flights = map[uint64][]int{}
+	for i := fsop.InFlightMax - 1; i >= 0; i-- {
+		if p, ok := l.flight(i); ok {
+			l.mu.flights[p.Tag] = append(l.mu.flights[p.Tag], i)
+		} else {
+			mem.store32(flightAt(i), 0) // of an earlier session
+			l.mu.free = append(l.mu.free, i)
+		}
+	}
+	l.mu.handles, l.mu.opens = map[uint64]handleAt{}, map[fsop.Ino]int{}
+	for i := range min(int(mem.load32(offHandles)), handlesMax) {
+		off := handleAtOff(i)
+		handle, ino := mem.load64(off), fsop.Ino(mem.load64(off+8))
+		if _, twice := l.mu.handles[handle]; handle == 0 || twice {
+			l.mu.spare = append(l.mu.spare, i)
+			continue
+		}
+		l.mu.handles[handle] = handleAt{i, ino}
+		l.mu.opens[ino]++
+	}
+	l.holders.load(mem)
+	return l
+}
+
+func flightAt(i int) int    { return offFlights + i*flightSize }
+func handleAtOff(i int) int { return offHandleTab + i*handleSize }
+
+// slot returns the offset of the valid identity slot, 0 when there is none.
+func (l *Ledger) slot() int {
+	switch l.mem.load32(offIdentity) {
+	case 1:
+		return offSlots
+	case 2:
+		return offSlots + slotSize
+	}
+	return 0
+}
+
+// Identity implements the ledger of a session.
+func (l *Ledger) Identity() fsop.Identity {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.slot()
+	if s == 0 {
+		return fsop.Identity{}
+	}
+	id := fsop.Identity{Session: l.mem.load64(s + slotSession), Epoch: l.mem.load64(s + slotEpoch)}
+	copy(id.Nonce[:], l.mem[s+slotNonce:])
+	n := min(int(l.mem.load32(s+slotHintLen)), fsop.HintMax)
+	id.Hint = slices.Clone([]byte(l.mem[s+slotHint : s+slotHint+n]))
+	return id
+}
+
+// SetIdentity implements the ledger of a session. It fills the slot that is not valid and
+// then switches.
+func (l *Ledger) SetIdentity(id fsop.Identity) error {
+	if len(id.Hint) > fsop.HintMax {
+		return fsop.ErrLedgerFull
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.slot()
+	next, which := offSlots, uint32(1)
+	if old == offSlots {
+		next, which = offSlots+slotSize, 2
+	}
+	same := old != 0 && l.mem.load64(old+slotSession) == id.Session
+	var last uint64
+	if same {
+		last = l.mem.load64(old + slotLast)
+	}
+	l.mem.store64(next+slotSession, id.Session)
+	l.mem.store64(next+slotEpoch, id.Epoch)
+	l.mem.store64(next+slotLast, last)
+	copy(l.mem[next+slotNonce:], id.Nonce[:])
+	l.mem.store32(next+slotHintLen, uint32(copy(l.mem[next+slotHint:next+slotHint+fsop.HintMax], id.Hint)))
+	l.mem.store32(offIdentity, which)
+	if !same {
+		for tag := range l.mu.flights {
+			l.finish(tag)
+		}
+	}
+	return nil
+}
+
+// LastSeq implements the ledger of a session.
+func (l *Ledger) LastSeq() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.slot(); s != 0 {
+		return l.mem.load64(s + slotLast)
+	}
+	return 0
+}
+
+// Begin implements the ledger of a session.
+func (l *Ledger) Begin(tag uint64, sub uint32, seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.slot()
+	if s == 0 {
+		panic("kernel: Begin before SetIdentity")
+	}
+	if tag != 0 {
+		n := len(l.mu.free)
+		if n == 0 {
+			return fsop.ErrLedgerFull
+		}
+		i := l.mu.free[n-1]
+		l.mu.free = l.mu.free[:n-1]
+		off := flightAt(i)
+		l.mem.store32(off+4, sub)
+		l.mem.store64(off+8, tag)
+		l.mem.store64(off+16, seq)
+		l.mem.store64(off+24, l.mem.load64(s+slotSession))
+		l.mem.store32(off, 1)
+		l.mu.flights[tag] = append(l.mu.flights[tag], i)
+	}
+	if seq > l.mem.load64(s+slotLast) {
+		l.mem.store64(s+slotLast, seq)
+	}
+	return nil
+}
+
+// flight reads a slot; false when it is free or of another session.
+func (l *Ledger) flight(i int) (fsop.Pending, bool) {
+	off, s := flightAt(i), l.slot()
+	if s == 0 || l.mem.load32(off) != 1 || l.mem.load64(off+24) != l.mem.load64(s+slotSession) {
+		return fsop.Pending{}, false
+	}
+	return fsop.Pending{Tag: l.mem.load64(off + 8), Sub: l.mem.load32(off + 4), Seq: l.mem.load64(off + 16)}, true
+}
+
+// Finish implements the ledger of a session.
+func (l *Ledger) Finish(tag uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finish(tag)
+}
+
+func (l *Ledger) finish(tag uint64) {
+	for _, i := range l.mu.flights[tag] {
+		l.mem.store32(flightAt(i), 0)
+		l.mu.free = append(l.mu.free, i)
+	}
+	delete(l.mu.flights, tag)
+}
+
+// Pending implements the ledger of a session.
+func (l *Ledger) Pending() []fsop.Pending {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []fsop.Pending
+	for i := range fsop.InFlightMax {
+		if p, ok := l.flight(i); ok {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, fsop.ComparePending)
+	return all
+}
+
+// Open implements the ledger of a session.
+func (l *Ledger) Open(handle uint64, ino fsop.Ino) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.mu.handles[handle]; ok {
+		return nil
+	}
+	i, ok := l.handleSlot()
+	if !ok {
+		return fsop.ErrLedgerFull
+	}
+	off := handleAtOff(i)
+	l.mem.store64(off+8, uint64(ino))
+	l.mem.store64(off, handle)
+	l.mu.handles[handle] = handleAt{i, ino}
+	l.mu.opens[ino]++
+	return nil
+}
+
+// handleSlot finds a free slot, low ones first, so that few pages are in use.
+func (l *Ledger) handleSlot() (int, bool) {
+	if n := len(l.mu.spare); n > 0 {
+		i := l.mu.spare[n-1]
+		l.mu.spare = l.mu.spare[:n-1]
+		return i, true
+	}
+	mark := l.mem.load32(offHandles)
+	if mark >= handlesMax {
+		return 0, false
+	}
+	l.mem.store32(offHandles, mark+1)
+	return int(mark), true
+}
+
+// Close implements the ledger of a session.
+func (l *Ledger) Close(handle uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.mu.handles[handle]
+	if !ok {
+		return
+	}
+	l.mem.store64(handleAtOff(h.slot), 0)
+	l.mu.spare = append(l.mu.spare, h.slot)
+	delete(l.mu.handles, handle)
+	if l.mu.opens[h.ino]--; l.mu.opens[h.ino] == 0 {
+		delete(l.mu.opens, h.ino)
+	}
+}
+
+// OpenOf implements the ledger of a session.
+func (l *Ledger) OpenOf(inos []fsop.Ino) []fsop.Ino {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var open []fsop.Ino
+	for _, ino := range inos {
+		if l.mu.opens[ino] > 0 {
+			open = append(open, ino)
+		}
+	}
+	return open
+}
+
+// Handles is the number of open handles.
+func (l *Ledger) Handles() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.mu.handles)
+}

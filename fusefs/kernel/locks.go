@@ -1,0 +1,194 @@
+package kernel
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"bazil.org/fuse"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Advisory locks live in the replicated state; here is only who may hold some,
+// so that closing releases them (ledger.go, holder).
+
+func lockRange(q *fuse.LockRequest) fsop.LockRange {
+	r := fsop.LockRange{
+		Kind: fsop.Posix, Type: lockType(q.Lock.Type), Owner: uint64(q.LockOwner),
+		PID: uint32(q.Lock.PID), Start: q.Lock.Start, End: q.Lock.End,
+	}
+	if q.LockFlags&fuse.LockFlock != 0 {
+		r.Kind = fsop.Flock
+	}
+	if r.End >= offsetMax {
+		r.End = math.MaxUint64
+	}
+	return r
+}
+
+func lockType(t fuse.LockType) fsop.LockType {
+	switch t {
+	case fuse.LockRead:
+		return fsop.LockRead
+	case fuse.LockWrite:
+		return fsop.LockWrite
+	}
+	return fsop.LockUnlock
+}
+
+func kernelLockType(t fsop.LockType) uint32 {
+	switch t {
+	case fsop.LockRead:
+		return uint32(fuse.LockRead)
+	case fsop.LockWrite:
+		return uint32(fuse.LockWrite)
+	}
+	return uint32(fuse.LockUnlock)
+}
+
+func (x *exchange) queryLock(q *fuse.QueryLockRequest) {
+	lock := fuse.LockRequest(*q)
+	rep, errno := x.call(&fsop.GetLock{Ino: x.node, Lock: lockRange(&lock)})
+	if errno != fsop.OK {
+		x.fail(errno)
+		return
+	}
+	b := x.payload()
+	native.PutUint64(b[0:], rep.Lock.Start)
+	native.PutUint64(b[8:], min(rep.Lock.End, offsetMax))
+	native.PutUint32(b[16:], kernelLockType(rep.Lock.Type))
+	native.PutUint32(b[20:], rep.Lock.PID)
+	x.reply(lkOutSize)
+}
+
+func (x *exchange) lock(q *fuse.LockRequest, wait bool) {
+	r := lockRange(q)
+	h := holder{Ino: x.node, Owner: r.Owner, Handle: uint64(q.Handle), Kind: r.Kind}
+	if x.s.ledger.claim(h) != nil {
+		x.fail(fsop.ENOLCK)
+		return
+	}
+	errno := x.tryLock(r)
+	if errno == fsop.EAGAIN && wait && x.detachLock(r, h) {
+		return
+	}
+	x.s.ledger.settle(h)
+	x.fail(errno)
+}
+
+// tryLock attempts a lock once. A refusal changed nothing, so its number is
+// given up at once: a long wait must not hold up acknowledgements.
+func (x *exchange) tryLock(r fsop.LockRange) fsop.Errno {
+	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
+	if errno == fsop.EAGAIN {
+		if x.s.finisher != nil {
+			x.s.finisher.Finish(x.tag)
+		}
+		x.mutated, x.sub = false, 0
+	}
+	return errno
+}
+
+// detachLock waits in a goroutine of its own: waiting locks must not use up the
+// workers that would read the unlock. False when too many wait.
+func (x *exchange) detachLock(r fsop.LockRange, h holder) bool {
+	select {
+	case x.s.waits <- struct{}{}:
+	default:
+		return false
+	}
+	x.yield()
+	x.detached = true
+	x.s.group.Go(func() {
+		errno := x.awaitLock(r)
+		x.s.ledger.settle(h)
+		x.fail(errno)
+		x.end()
+		<-x.s.waits
+	})
+	return true
+}
+
+// awaitLock asks until the lock is taken. Only the waiting can be interrupted:
+// once the lock is asked for, its answer decides.
+func (x *exchange) awaitLock(r fsop.LockRange) fsop.Errno {
+	ctx, cancel := x.waiting()
+	defer cancel(nil)
+	wanted := r
+	wanted.PID = x.pid // the thread: two of a process may wait at once
+	for {
+		req := &fsop.Request{Op: &fsop.WaitLock{Ino: x.node, Lock: wanted}, Tag: x.tag}
+		rep, err := x.s.caller.Call(ctx, req)
+		switch {
+		case fsop.CodeOf(err) == fsop.Busy && pause(ctx):
+			continue
+		case err != nil:
+			return errnoOf(ctx, err)
+		case rep.Errno != fsop.OK:
+			return rep.Errno
+		}
+		if errno := x.tryLock(r); errno != fsop.EAGAIN {
+			return errno
+		}
+		if ctx.Err() != nil {
+			return errnoOf(ctx, ctx.Err())
+		}
+	}
+}
+
+// pause lets a waiter stand back when too many wait; false when ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-time.After(busyPause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// busyPause is how long a waiter stands back.
+const busyPause = 50 * time.Millisecond
+
+func (x *exchange) unlock(q *fuse.LockRequest) {
+	r := lockRange(q)
+	if !x.s.ledger.holds(x.node, r.Owner, r.Kind) {
+		x.fail(fsop.OK)
+		return
+	}
+	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
+	x.fail(errno)
+}
+
+// flushLocks ends an owner's POSIX locks on the inode.
+func (x *exchange) flushLocks(owner uint64) fsop.Errno {
+	if !x.s.ledger.holds(x.node, owner, fsop.Posix) {
+		return fsop.OK
+	}
+	return x.unlockAll(owner, fsop.Posix)
+}
+
+// releaseLocks ends what belongs to an open file description: flock(2), as the
+// kernel says, and locks of fcntl(2) that were taken through the handle and are
+// still there. Those are open file description locks, of which the kernel sends
+// no release: the locks of processes went when they closed.
+func (x *exchange) releaseLocks(handle uint64, flock bool, owner uint64) {
+	for _, h := range x.s.ledger.holdersOf(x.node, handle) {
+		if h.Kind == fsop.Posix || !flock || h.Owner != owner {
+			x.unlockAll(h.Owner, h.Kind)
+		}
+	}
+	if flock {
+		x.unlockAll(owner, fsop.Flock)
+	}
+}
+
+func (x *exchange) unlockAll(owner uint64, kind fsop.LockKind) fsop.Errno {
+	claims := x.s.ledger.claims(x.node, owner, kind)
+	r := fsop.LockRange{Kind: kind, Type: fsop.LockUnlock, Owner: owner, End: math.MaxUint64}
+	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
+	if errno == fsop.OK {
+		x.s.ledger.dropHolder(x.node, owner, kind, claims)
+	}
+	return errno
+}

@@ -1,0 +1,248 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Options says what to mount and how.
+type Options struct {
+	ID       string // names the mount with the keeper; unique in it
+	Dir      string // absolute path of an existing directory
+	FSName   string // first field of /proc/mounts
+	Subtype  string // the type is fuse.Subtype
+	ReadOnly bool
+	NoSuid   bool // set-id bits have no effect
+	NoDev    bool // device nodes do not open devices
+	Spec     []byte
+	Link     *Link // the keeper; nil: the mount ends with this process
+	Log      *zap.Logger
+}
+
+// Mount is one mounted filesystem and this process's end of it.
+type Mount struct {
+	log      *zap.Logger
+	id       string
+	dir      string
+	spec     []byte
+	dev      *os.File
+	fd       int
+	mem      memory
+	memFd    int
+	ledger   *Ledger
+	features uint64
+	resumed  bool // taken over from another process
+	link     *Link
+	close    sync.Once
+}
+
+// New mounts a filesystem. The kernel's requests wait until Serve answers them;
+// no error leaves anything mounted.
+func New(o Options) (*Mount, error) {
+	if err := checkBazil(); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(o.Dir) {
+		return nil, fmt.Errorf("mount %q: path is not absolute", o.Dir)
+	}
+	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1, memFd: -1}
+	if err := m.mount(o); err != nil {
+		m.release()
+		return nil, fmt.Errorf("mount %s: %w", o.Dir, err)
+	}
+	return m, nil
+}
+
+func (m *Mount) mount(o Options) error {
+	fd, err := openDevice()
+	if err != nil {
+		return err
+	}
+	m.fd, m.dev = fd, os.NewFile(uintptr(fd), "/dev/fuse")
+	if m.mem, m.memFd, err = newMemory(); err != nil {
+		return err
+	}
+	flags, data := mountArgs(o, fd)
+	if err := unix.Mount(o.FSName, m.dir, mountType(o.Subtype), flags, data); err != nil {
+		return err
+	}
+	if m.features, err = handshake(fd, m.mem); err != nil {
+		return errors.Join(err, forceUnmount(m.dir))
+	}
+	m.ledger = newLedger(m.mem)
+	m.raiseReadahead()
+	if m.link != nil && m.Survives() {
+		if err := m.link.put(m); err != nil {
+			return errors.Join(err, forceUnmount(m.dir))
+		}
+	}
+	return nil
+}
+
+func openDevice() (int, error) {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	return fd, nil
+}
+
+func mountType(subtype string) string {
+	if subtype == "" {
+		return "fuse"
+	}
+	return "fuse." + subtype
+}
+
+// mountArgs are the flags and the data of mount(2). The kernel checks
+// permissions, for every user.
+func mountArgs(o Options, fd int) (flags uintptr, data string) {
+	for _, f := range [...]struct {
+		on  bool
+		bit uintptr
+	}{{o.ReadOnly, unix.MS_RDONLY}, {o.NoSuid, unix.MS_NOSUID}, {o.NoDev, unix.MS_NODEV}} {
+		if f.on {
+			flags |= f.bit
+		}
+	}
+	return flags, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read=%d", fd, maxData)
+}
+
+// raiseReadahead lets the kernel read ahead in pieces of maxData instead of
+// 128 KiB. Without it large reads are slower; nothing else changes.
+func (m *Mount) raiseReadahead() {
+	dev, err := mountedDevice(m.dir)
+	if err != nil {
+		return
+	}
+	path := "/sys/class/bdi/" + dev + "/read_ahead_kb"
+	if err := os.WriteFile(path, []byte(fmt.Sprint(maxData>>10)), 0); err != nil {
+		m.log.Debug("readahead stays at the kernel's default: " + err.Error())
+	}
+}
+
+// ID is the name that the mount has with the keeper.
+func (m *Mount) ID() string { return m.id }
+
+// Dir is where the filesystem is mounted.
+func (m *Mount) Dir() string { return m.dir }
+
+// Spec is what was stored with the mount: how to build its session.
+func (m *Mount) Spec() []byte { return m.spec }
+
+// Ledger is the mount's memory for its session. It is valid until Serve
+// returns.
+func (m *Mount) Ledger() *Ledger { return m.ledger }
+
+// Resumed reports whether the mount was taken over from another process.
+func (m *Mount) Resumed() bool { return m.resumed }
+
+// Survives reports whether open files outlive this process: the kernel can send
+// requests again (Linux 6.9). Without it the mount ends with the process, and
+// every use of it gives ENOTCONN.
+func (m *Mount) Survives() bool { return m.features&featResend != 0 }
+
+// Serve answers the kernel's requests through caller until the filesystem is
+// unmounted or ctx ends, which unmounts it by force. It is called once.
+func (m *Mount) Serve(ctx context.Context, caller fsop.Caller) error {
+	s := newServer(ctx, m, caller)
+	if m.resumed {
+		if err := s.takeOver(m.dir); err != nil {
+			return fmt.Errorf("ask for unanswered requests of %s: %w", m.dir, err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = forceUnmount(m.dir) })
+	err := s.run()
+	stop()
+	if m.link != nil {
+		m.link.drop(m.id)
+	}
+	m.release()
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve %s: %w", m.dir, err), forceUnmount(m.dir))
+	}
+	return nil
+}
+
+// release closes what the mount holds. Closing the last copy of the device ends
+// the connection.
+func (m *Mount) release() {
+	m.close.Do(func() {
+		if m.dev != nil {
+			m.dev.Close()
+		}
+		if m.mem != nil {
+			m.mem.unmap()
+		}
+		if m.memFd >= 0 {
+			unix.Close(m.memFd)
+		}
+	})
+}
+
+// ErrBusy says that a mount is in use.
+var ErrBusy = errors.New("mount is busy")
+
+// Unmount unmounts; ErrBusy while a process uses it. Serve returns afterwards.
+func Unmount(dir string) error {
+	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	switch err {
+	case nil:
+		return nil
+	case unix.EBUSY:
+		return fmt.Errorf("unmount %s: %w", dir, ErrBusy)
+	}
+	return fmt.Errorf("unmount %s: %w", dir, err)
+}
+
+// Detach takes the mount away from the tree at once and ends its connection:
+// processes that still use it get ENOTCONN.
+func Detach(dir string) error {
+	if err := forceUnmount(dir); err != nil {
+		return fmt.Errorf("detach %s: %w", dir, err)
+	}
+	return nil
+}
+
+// forceUnmount aborts the connection, which frees whoever waits for it, and
+// detaches.
+func forceUnmount(dir string) error {
+	return unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+}
+
+// mountedDevice returns the device of the mount at dir as MAJOR:MINOR, without
+// asking the filesystem.
+func mountedDevice(dir string) (string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	device := ""
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && unescapeMount(f[4]) == dir {
+			device = f[2] // the last one is on top
+		}
+	}
+	if device == "" {
+		return "", fmt.Errorf("%s is not mounted", dir)
+	}
+	return device, nil
+}
+
+// unescapeMount undoes the octal escapes of /proc/self/mountinfo.
+func unescapeMount(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

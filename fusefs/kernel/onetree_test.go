@@ -1,0 +1,157 @@
+package kernel
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// oneTree is a whole volume without a log or a network: one tree, in memory.
+type oneTree struct {
+	tree *tree.Tree
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	index   uint64
+}
+
+func newOneTree(t testing.TB) *oneTree {
+	tr, err := tree.Open(tree.Config{FS: disk.NewMem(1), Dir: "/replica", Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &oneTree{tree: tr}
+	o.changed = sync.NewCond(&o.mu)
+	t.Cleanup(func() { tr.Close() })
+	return o
+}
+
+// apply runs one operation of a session. The caller holds mu.
+func (o *oneTree) apply(it fsop.Item) (tree.Result, error) {
+	o.index++
+	e := &fsop.Entry{Stamp: fsop.TimeOf(time.Now()), Items: []fsop.Item{it}}
+	res, err := o.tree.Apply(o.index, 1, e)
+	o.changed.Broadcast()
+	if err != nil {
+		return tree.Result{}, fsop.Fail(fsop.StateLost, "%v", err)
+	}
+	return res[0], nil
+}
+
+// open starts a session.
+func (o *oneTree) open(t testing.TB, ledger *Ledger) *oneSession {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	res, err := o.apply(fsop.Item{Op: &fsop.OpenSession{Nonce: [16]byte{byte(o.index)}, Name: []byte("test")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &oneSession{o: o, id: res.Reply.Session, ledger: ledger}
+}
+
+// oneSession is a mount's session: the fsop.Caller that kernel is given.
+type oneSession struct {
+	o      *oneTree
+	id     uint64
+	epoch  uint64
+	seq    uint64
+	ledger *Ledger
+}
+
+var (
+	_ fsop.Caller = (*oneSession)(nil)
+	_ Cacher      = (*oneSession)(nil)
+)
+
+func (s *oneSession) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
+	switch op := req.Op.(type) {
+	case *fsop.GetLock:
+		return s.getLock(op), nil
+	case *fsop.WaitLock:
+		return s.waitLock(ctx, op)
+	}
+	if req.Op.Kind().Query() {
+		return s.o.tree.Read(ctx, req.Op)
+	}
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.seq++
+	res, err := s.o.apply(fsop.Item{Session: s.id, Epoch: s.epoch, Seq: s.seq, Ack: s.seq - 1, Op: req.Op})
+	if err != nil {
+		return nil, err
+	}
+	if res.Status != tree.Applied {
+		return nil, fsop.Fail(fsop.Fenced, "status %d", res.Status)
+	}
+	if u, ok := req.Op.(*fsop.Unlink); ok && s.seq%64 == 0 {
+		_ = u
+		return res.Reply, s.o.reap(s)
+	}
+	return res.Reply, nil
+}
+
+// reap removes the orphans that nobody has open. The caller holds mu.
+func (o *oneTree) reap(s *oneSession) error {
+	all := o.tree.Orphans(1000)
+	open := map[fsop.Ino]bool{}
+	for _, ino := range s.ledger.OpenOf(all) {
+		open[ino] = true
+	}
+	var gone []fsop.Ino
+	for _, ino := range all {
+		if !open[ino] {
+			gone = append(gone, ino)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	_, err := o.apply(fsop.Item{Op: &fsop.Reap{Inos: gone}})
+	return err
+}
+
+// TryCall answers queries inline, as a session with leases does.
+func (s *oneSession) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
+	switch req.Op.(type) {
+	case *fsop.GetLock, *fsop.WaitLock:
+		return nil, false
+	}
+	rep, err := s.o.tree.Read(context.Background(), req.Op)
+	return rep, err == nil
+}
+
+func (s *oneSession) getLock(op *fsop.GetLock) *fsop.Reply {
+	l, held := s.o.tree.Conflict(op.Ino, s.id, op.Lock)
+	if !held {
+		l = op.Lock
+		l.Type = fsop.LockUnlock
+	}
+	return &fsop.Reply{Lock: &l}
+}
+
+func (s *oneSession) waitLock(ctx context.Context, op *fsop.WaitLock) (*fsop.Reply, error) {
+	stop := context.AfterFunc(ctx, func() {
+		s.o.mu.Lock()
+		defer s.o.mu.Unlock()
+		s.o.changed.Broadcast()
+	})
+	defer stop()
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	for {
+		if _, held := s.o.tree.Conflict(op.Ino, s.id, op.Lock); !held {
+			return &fsop.Reply{}, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fsop.Fail(fsop.NoQuorum, "%v", ctx.Err())
+		}
+		s.o.changed.Wait()
+	}
+}
