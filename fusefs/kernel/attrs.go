@@ -2,9 +2,9 @@ package kernel
 
 import (
 	"bytes"
+	"strings"
 
 	"bazil.org/fuse"
-	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -54,11 +54,16 @@ func setattrValid(valid fuse.SetattrValid) uint32 {
 }
 
 func (x *exchange) setattr(q *fuse.SetattrRequest) {
-	x.attr(x.call(&fsop.SetAttr{
+	op := &fsop.SetAttr{
 		Ino: x.node, Valid: setattrValid(q.Valid), Mode: unixMode(q.Mode) & fsop.ModePerm,
 		UID: q.Uid, GID: q.Gid, Size: q.Size,
 		Atime: fsop.TimeOf(q.Atime), Mtime: fsop.TimeOf(q.Mtime),
-	}))
+	}
+	rep, errno := x.call(op)
+	if op.Valid&fsop.KillPriv != 0 && op.Valid&fsop.SetMode == 0 {
+		rep, errno = x.dropSetgid(rep, errno)
+	}
+	x.attr(rep, errno)
 }
 
 func (x *exchange) statfs() {
@@ -71,21 +76,24 @@ func (x *exchange) statfs() {
 	x.reply(statfsOutSize)
 }
 
-// xattrAllowed says which attributes exist here. The kernel checks who may use
+// checkXattr says which attributes exist here. The kernel checks who may use
 // them; ACLs and whatever else needs a meaning that we do not give it are
 // refused, not stored without effect.
-func xattrAllowed(name string) bool {
+func checkXattr(name string) fsop.Errno {
 	for _, space := range [...]string{"user.", "trusted.", "security."} {
-		if len(name) > len(space) && name[:len(space)] == space {
-			return true
+		switch {
+		case name == space:
+			return fsop.EINVAL
+		case strings.HasPrefix(name, space):
+			return fsop.OK
 		}
 	}
-	return false
+	return fsop.EOPNOTSUPP
 }
 
 func (x *exchange) getXattr(q *fuse.GetxattrRequest) {
-	if !xattrAllowed(q.Name) {
-		x.fail(fsop.EOPNOTSUPP)
+	if errno := checkXattr(q.Name); errno != fsop.OK {
+		x.fail(errno)
 		return
 	}
 	rep, errno := x.call(&fsop.GetXattr{Ino: x.node, Name: []byte(q.Name)})
@@ -138,8 +146,8 @@ func (x *exchange) sized(value []byte, size uint32) {
 func (x *exchange) setXattr(q *fuse.SetxattrRequest) {
 	name, value := []byte(q.Name), bytes.Clone(q.Xattr)
 	recycle(&q.Header)
-	if !xattrAllowed(q.Name) || q.Flags&^(unix.XATTR_CREATE|unix.XATTR_REPLACE) != 0 {
-		x.fail(fsop.EOPNOTSUPP)
+	if errno := checkXattr(q.Name); errno != fsop.OK {
+		x.fail(errno)
 		return
 	}
 	_, errno := x.call(&fsop.SetXattr{Ino: x.node, Name: name, Value: value, Flags: q.Flags})
@@ -147,8 +155,8 @@ func (x *exchange) setXattr(q *fuse.SetxattrRequest) {
 }
 
 func (x *exchange) removeXattr(q *fuse.RemovexattrRequest) {
-	if !xattrAllowed(q.Name) {
-		x.fail(fsop.EOPNOTSUPP)
+	if errno := checkXattr(q.Name); errno != fsop.OK {
+		x.fail(errno)
 		return
 	}
 	_, errno := x.call(&fsop.RemoveXattr{Ino: x.node, Name: []byte(q.Name)})

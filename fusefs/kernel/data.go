@@ -14,7 +14,7 @@ import (
 
 func (x *exchange) open(q *fuse.OpenRequest) {
 	flags := uint32(q.Flags)
-	rep, errno := x.openInode(x.node, flags, q.OpenFlags&fuse.OpenKillSUIDGID != 0)
+	_, errno := x.openInode(x.node, flags, q.OpenFlags&fuse.OpenKillSUIDGID != 0)
 	if errno == fsop.ENOENT {
 		errno = fsop.ESTALE // the kernel looks the name up again
 	}
@@ -26,7 +26,6 @@ func (x *exchange) open(q *fuse.OpenRequest) {
 	if q.Dir {
 		keep = 0
 	}
-	_ = rep
 	putOpenOut(x.payload(), x.tag, keep)
 	x.reply(openOutSize)
 }
@@ -37,10 +36,11 @@ func (x *exchange) openInode(ino fsop.Ino, flags uint32, kill bool) (*fsop.Reply
 		return x.callOpen(&fsop.Open{Ino: ino})
 	}
 	op := &fsop.SetAttr{Ino: ino, Valid: fsop.SetSize}
-	if kill {
-		op.Valid |= fsop.KillPriv
+	if !kill {
+		return x.callOpen(op)
 	}
-	return x.callOpen(op)
+	op.Valid |= fsop.KillPriv
+	return x.dropSetgid(x.callOpen(op))
 }
 
 func (x *exchange) release(q *fuse.ReleaseRequest) {
@@ -106,9 +106,14 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 		op.Data = bytes.Clone(op.Data)
 		recycle(&q.Header)
 	}
+	done := x.s.writes.begin(x.node)
+	defer done()
 	rep, errno := x.call(op)
 	if !small && rep != nil {
 		recycle(&q.Header) // without an answer the session may still point into it
+	}
+	if op.KillPriv {
+		rep, errno = x.dropSetgid(rep, errno)
 	}
 	if errno != fsop.OK {
 		x.fail(errno)

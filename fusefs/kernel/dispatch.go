@@ -30,7 +30,7 @@ func (x *exchange) parsed(req fuse.Request) {
 	case *fuse.LookupRequest:
 		x.lookup(q)
 	case *fuse.GetattrRequest:
-		x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
+		x.getattr()
 	case *fuse.SetattrRequest:
 		x.setattr(q)
 	case *fuse.ReadlinkRequest:

@@ -42,6 +42,7 @@ type server struct {
 
 	baton   baton
 	flights flights
+	writes  writes
 	group   sync.WaitGroup
 	waits   chan struct{} // one token a waiting lock request
 	resume  *resume       // nil when every resent request has been read
@@ -63,6 +64,7 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s.resumer, _ = caller.(Resumer)
 	s.syncer, _ = caller.(Syncer)
 	s.flights.byID = map[uint64]*exchange{}
+	s.writes.byIno = map[fsop.Ino][]chan struct{}{}
 	s.baton = baton{max: requestsMax, idle: idleMax, spawn: func() { s.group.Go(s.work) }}
 	return s
 }

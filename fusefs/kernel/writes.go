@@ -1,0 +1,66 @@
+package kernel
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// writes holds back GETATTR behind the writes that are under way on the inode.
+//
+// The kernel copies a write into its page before it sends it, and a reader can
+// see it there. Every read asks for attributes first, and a new mtime drops the
+// pages. Attributes from before the write would drop what that reader has seen,
+// and the next read would bring the old data back.
+type writes struct {
+	mu    sync.Mutex
+	byIno map[fsop.Ino][]chan struct{}
+}
+
+// begin registers a write. The caller holds the baton, so everything that is
+// read from the device later sees it.
+func (w *writes) begin(ino fsop.Ino) (done func()) {
+	ch := make(chan struct{})
+	w.mu.Lock()
+	w.byIno[ino] = append(w.byIno[ino], ch)
+	w.mu.Unlock()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		list := w.byIno[ino]
+		if i := slices.Index(list, ch); len(list) > 1 {
+			w.byIno[ino] = slices.Delete(list, i, i+1)
+		} else {
+			delete(w.byIno, ino)
+		}
+		close(ch)
+	}
+}
+
+// underway returns the writes to wait for.
+func (w *writes) underway(ino fsop.Ino) []chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.byIno[ino])
+}
+
+func (x *exchange) getattr() {
+	for _, done := range x.s.writes.underway(x.node) {
+		x.yield()
+		if !wait(x.ctx, done) {
+			break
+		}
+	}
+	x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
+}
+
+func wait(ctx context.Context, done chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
