@@ -1,6 +1,9 @@
 package boot
 
 import (
+	"context"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -16,6 +19,20 @@ type Config struct {
 	LogLevel    string
 	LogFormat   string
 	MetricsAddr string
+	UntilStdin  bool
+}
+
+// Context returns a context that ends with ctx, and, if the configuration says
+// so, when standard input ends: a child then never outlives its parent.
+func (c *Config) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if c.UntilStdin {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
+	}
+	return ctx, cancel
 }
 
 // Flags are the flags that every serving role has. level is the role's
@@ -33,6 +50,10 @@ func Flags(c *Config, level string) []cli.Flag {
 		&cli.StringFlag{
 			Name: "metrics-addr", Destination: &c.MetricsAddr, Sources: Env("metrics-addr"),
 			Usage: "`HOST:PORT` to serve /metrics, /healthz and /readyz on; empty serves none",
+		},
+		&cli.BoolFlag{
+			Name: "until-stdin-ends", Destination: &c.UntilStdin, Sources: Env("until-stdin-ends"),
+			Usage: "end when standard input does, as a child that must not outlive its parent",
 		},
 	}
 }

@@ -28,20 +28,34 @@ func (e usageError) Unwrap() error { return e.error }
 // Usagef returns an error that ends the program with ExitUsage.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// IsUsage reports whether err is, or wraps, what Usagef returned.
+func IsUsage(err error) bool {
+	var usage usageError
+	return errors.As(err, &usage)
+}
+
 // runError marks what a role returned, in contrast to what the command line's
 // parser says.
 type runError struct{ error }
 
 func (e runError) Unwrap() error { return e.error }
 
+// Coder is an error that has an exit code of its own.
+type Coder interface {
+	error
+	ExitCode() int
+}
+
 // ExitCode returns the exit code for what a role returned.
 func ExitCode(err error) int {
 	var run runError
-	var usage usageError
+	var own Coder
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.As(err, &run) && !errors.As(err, &usage):
+	case errors.As(err, &own):
+		return own.ExitCode()
+	case errors.As(err, &run) && !IsUsage(err):
 		return ExitRun
 	}
 	return ExitUsage

@@ -1,0 +1,198 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog/disk"
+	"tak-os.org/tak-replicated/raftlog/wal"
+)
+
+// upToDate copies a replica's state into scratch, applies everything that the
+// journal holds, and returns the folder of the copy, whose newest checkpoint
+// then is the end of the journal. That may include what was never confirmed:
+// without a quorum nobody can tell it from what was.
+func upToDate(replica, scratch string) (dir string, err error) {
+	dir = filepath.Join(scratch, "tree")
+	if err := copyFolder(treeDir(replica), dir); err != nil {
+		return "", fmt.Errorf("copy replica: %w", err)
+	}
+	t, err := tree.Open(tree.Config{FS: disk.OS(), Dir: dir, Log: zap.NewNop()})
+	if err != nil {
+		return "", fmt.Errorf("open the copy: %w", err)
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if err := replay(t, journalDir(replica)); err != nil {
+		return "", fmt.Errorf("apply the journal: %w", err)
+	}
+	finish, err := t.BeginCheckpoint(nil)
+	if err != nil {
+		return "", err
+	}
+	_, err = finish(context.Background())
+	return dir, err
+}
+
+// replay applies the journal's entries to t. Where a later batch replaced
+// entries, only the last ones count.
+func replay(t *tree.Tree, journal string) error {
+	var runs timeline
+	if err := wal.Dump(disk.OS(), journal, func(r *wal.Record) error {
+		if len(r.Entries) > 0 {
+			runs.add(run{seq: r.Seq, first: r.Entries[0].GetIndex()})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	p := newProgress("applying journal")
+	defer p.done()
+	next, _ := t.Applied()
+	next++
+	return wal.Dump(disk.OS(), journal, func(r *wal.Record) error {
+		for _, e := range r.Entries {
+			index := e.GetIndex()
+			if index < next || runs.owner(index) != r.Seq {
+				continue
+			}
+			if index != next {
+				return fmt.Errorf("entry %d is followed by entry %d", next-1, index)
+			}
+			if err := applyEntry(t, index, e.GetTerm(), e.GetType().String(), e.GetData()); err != nil {
+				return err
+			}
+			p.at("index %d", index)
+			next++
+		}
+		return nil
+	})
+}
+
+func applyEntry(t *tree.Tree, index, term uint64, typ string, data []byte) error {
+	var e *fsop.Entry
+	if typ == "EntryNormal" && len(data) > 0 {
+		var err error
+		if e, err = fsop.DecodeEntry(data); err != nil {
+			return fmt.Errorf("entry %d: %w", index, err)
+		}
+	}
+	_, err := t.Apply(index, term, e)
+	return err
+}
+
+// run is the entries of one batch, from first up to the next run's.
+type run struct{ seq, first uint64 }
+
+// timeline is the runs that are still valid, oldest first.
+type timeline []run
+
+// add takes the next batch: it replaces everything from its first index on.
+func (t *timeline) add(r run) {
+	for len(*t) > 0 && (*t)[len(*t)-1].first >= r.first {
+		*t = (*t)[:len(*t)-1]
+	}
+	*t = append(*t, r)
+}
+
+// owner returns the number of the batch whose entry of that index counts.
+func (t timeline) owner(index uint64) uint64 {
+	lo, hi := 0, len(t)
+	for lo < hi {
+		if mid := (lo + hi) / 2; t[mid].first <= index {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return 0
+	}
+	return t[lo-1].seq
+}
+
+// copyFolder copies a folder of regular files. Files with several names below
+// it stay one; blocks are shared where the file system can.
+func copyFolder(from, to string) error {
+	p := newProgress("copying replica")
+	defer p.done()
+	links := map[uint64]string{}
+	files := 0
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		dest := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(dest, 0o700)
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		files++
+		p.at("%d files", files)
+		if st.Nlink > 1 {
+			if first, ok := links[st.Ino]; ok {
+				return os.Link(first, dest)
+			}
+			links[st.Ino] = dest
+		}
+		return copyFile(path, dest)
+	})
+}
+
+// copyFile copies a file with its holes.
+func copyFile(from, to string) (err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	info, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	if unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil {
+		return nil
+	}
+	if err := dst.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for off := int64(0); off < info.Size(); {
+		data, err := unix.Seek(int(src.Fd()), off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		hole, err := unix.Seek(int(src.Fd()), data, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(dst, data), io.NewSectionReader(src, data, hole-data)); err != nil {
+			return err
+		}
+		off = hole
+	}
+	return nil
+}

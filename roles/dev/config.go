@@ -1,0 +1,89 @@
+package dev
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// Config is what the flags say.
+type Config struct {
+	Dir        string
+	Replicas   int // 0: as DIR was made, or 3
+	Mount      string
+	Mounts     int
+	Processes  bool
+	QuorumWait time.Duration
+	// Bounds of each replica; see roles/worker.
+	ReserveBytes    uint64
+	CheckpointBytes int64
+	JournalBytes    int64
+	Boot            boot.Config
+}
+
+// mountsMost bounds the mounts of one dev.
+const mountsMost = 16
+
+// complete checks the configuration and fills in what was left out.
+func (c *Config) complete() error {
+	if c.Dir == "" {
+		return boot.Usagef("--dir is empty")
+	}
+	if c.Replicas < 0 || c.Replicas > 4 {
+		return boot.Usagef("--replicas: %d is not 1 to 4", c.Replicas)
+	}
+	if c.Mounts < 1 || c.Mounts > mountsMost {
+		return boot.Usagef("--mounts: %d is not 1 to %d", c.Mounts, mountsMost)
+	}
+	if c.QuorumWait < 0 {
+		return boot.Usagef("--quorum-wait: %s is negative", c.QuorumWait)
+	}
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return err
+	}
+	if c.Mount == "" {
+		c.Mount = filepath.Join(c.Dir, "mnt")
+	}
+	if c.Mount, err = filepath.Abs(c.Mount); err != nil {
+		return err
+	}
+	if c.Mount == "/" {
+		return boot.Usagef("--mount: / can't be mounted over")
+	}
+	return nil
+}
+
+// mountpoint is where the n-th mount is, from 1.
+func (c *Config) mountpoint(n int) string {
+	if n == 1 {
+		return c.Mount
+	}
+	return fmt.Sprintf("%s-%d", c.Mount, n)
+}
+
+func (c *Config) socket(n int) string {
+	return filepath.Join(c.Dir, "run", fmt.Sprintf("mount-%d.sock", n))
+}
+
+// plan is one replica's place.
+type plan struct {
+	n    int
+	addr string
+	dir  string
+}
+
+// worker is the configuration of a replica's worker.
+func (c *Config) worker(s *settings, p plan, members []worker.Member, trust string) worker.Config {
+	return worker.Config{
+		Dir: p.dir, Volume: s.Volume, Replica: replicaName(p.n), Incarnation: 1, Listen: p.addr, Members: members,
+		Trust: trust, Bootstrap: !s.Initialised,
+		// All replicas share one disk: each keeps back what all of them need.
+		ReserveBytes:    c.ReserveBytes * uint64(s.Replicas),
+		CheckpointBytes: c.CheckpointBytes, JournalBytes: c.JournalBytes, RebuildRate: worker.DefaultRebuildRate, TTL: worker.DefaultTTL,
+		Boot: boot.Config{LogLevel: c.Boot.LogLevel, LogFormat: c.Boot.LogFormat},
+	}
+}

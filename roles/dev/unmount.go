@@ -1,0 +1,143 @@
+package dev
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/roles/mountowner"
+)
+
+const (
+	// busyPatience is how long a busy mount is waited for before it is detached.
+	busyPatience = 5 * time.Second
+	busyRetry    = 200 * time.Millisecond
+	// unmountTimeout bounds one call to a mount owner.
+	unmountTimeout = 10 * time.Second
+)
+
+// unmountAll unmounts everything. A mount that is busy is waited for, then
+// detached: its users keep what they have until they let go or get ENOTCONN.
+func (s *system) unmountAll(ctx context.Context) error {
+	var errs []error
+	deadline := time.Now().Add(busyPatience)
+	for i, o := range s.owners {
+		if err := s.unmount(ctx, o, s.cfg.mountpoint(i+1), deadline); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *system) unmount(ctx context.Context, o owner, mnt string, deadline time.Time) error {
+	told := false
+	for {
+		err := unmountOnce(ctx, o, mnt, false)
+		var busy *mountowner.BusyError
+		if !errors.As(err, &busy) {
+			if err != nil && !errors.Is(err, mountowner.ErrNotMounted) {
+				// The owner can't do it any more; the kernel still can.
+				return errors.Join(err, clearMount(mnt))
+			}
+			return clearMount(mnt)
+		}
+		if time.Now().After(deadline) {
+			fmt.Fprintf(s.errOut, "%s is still busy, detaching it\n", mnt)
+			return errors.Join(unmountOnce(ctx, o, mnt, true), clearMount(mnt))
+		}
+		if !told {
+			told = true
+			fmt.Fprintf(s.errOut, "%s is busy, waiting up to %s: %s\n", mnt, busyPatience, names(busy.Holders))
+		}
+		time.Sleep(busyRetry)
+	}
+}
+
+func unmountOnce(ctx context.Context, o owner, mnt string, detach bool) error {
+	ctx, cancel := context.WithTimeout(ctx, unmountTimeout)
+	defer cancel()
+	return o.Unmount(ctx, mnt, detach)
+}
+
+func names(holders []mountowner.Holder) string {
+	if len(holders) == 0 {
+		return "by a process that can't be seen from here"
+	}
+	var all []string
+	for _, h := range holders {
+		all = append(all, h.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// fsType is the type under which mounts of this program are listed.
+const fsType = "fuse.tak-replicated"
+
+// clearStale takes away what an earlier dev left mounted, at its mountpoints
+// and at these.
+func clearStale(dir string, mountpoints []string) error {
+	if r, err := ReadRuntime(dir); err == nil {
+		for _, m := range r.Mounts {
+			mountpoints = append(mountpoints, m.Mountpoint)
+		}
+	}
+	for _, mnt := range mountpoints {
+		if err := clearMount(mnt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearMount detaches every mount of this program at mnt. It does not look at
+// the mount itself, which may not answer.
+func clearMount(mnt string) error {
+	for range mountsMost {
+		mounted, err := mountedHere(mnt)
+		if err != nil || !mounted {
+			return err
+		}
+		if err := unix.Unmount(mnt, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("take away what is mounted at %s: %w", mnt, err)
+		}
+	}
+	return nil
+}
+
+// mountedHere reports whether a mount of this program is at exactly mnt.
+func mountedHere(mnt string) (bool, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	found := false
+	for lines.Scan() {
+		point, typ := mountOf(lines.Text())
+		if point == mnt {
+			found = typ == fsType // the last one is on top
+		}
+	}
+	return found, lines.Err()
+}
+
+// mountOf returns mountpoint and type of a line of mountinfo (proc(5)).
+func mountOf(line string) (point, typ string) {
+	head, tail, ok := strings.Cut(line, " - ")
+	fields := strings.Fields(head)
+	if !ok || len(fields) < 5 {
+		return "", ""
+	}
+	typ, _, _ = strings.Cut(tail, " ")
+	return unescape.Replace(fields[4]), typ
+}
+
+// unescape undoes what the kernel does to blanks in paths.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -1,0 +1,58 @@
+package mountowner
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v3"
+
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// Config is what the role's flags say.
+type Config struct {
+	Socket string
+	Boot   boot.Config
+}
+
+// Command returns the role's command.
+func Command() *cli.Command {
+	var c Config
+	var serve Config
+	return &cli.Command{
+		Name:  "mount-owner",
+		Usage: "keep mounts of volumes, asked for through a Unix socket",
+		Description: "Starts a serving process and keeps what it needs to be replaced: when it dies another one goes on\n" +
+			"with the same mounts and open files (Linux 6.9). Prints one line with \"ready\" when the socket serves.\n" +
+			"The socket answers root and the own user only.",
+		Flags: flags(&c),
+		Action: func(ctx context.Context, _ *cli.Command) error {
+			ctx, cancel := c.Boot.Context(ctx)
+			defer cancel()
+			log, err := c.Boot.Logger(os.Stderr)
+			if err != nil {
+				return err
+			}
+			return Serve(ctx, c, log, func() { fmt.Println("ready: mount owner answers at " + c.Socket) })
+		},
+		Commands: []*cli.Command{{
+			Name:  "serve",
+			Usage: "the serving process, started by the keeper",
+			Flags: flags(&serve),
+			Action: func(ctx context.Context, _ *cli.Command) error {
+				log, err := serve.Boot.Logger(os.Stderr)
+				if err != nil {
+					return err
+				}
+				return Serve(ctx, serve, log, func() { fmt.Println("ready: mount owner answers at " + serve.Socket) })
+			},
+		}},
+	}
+}
+
+func flags(c *Config) []cli.Flag {
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "socket", Value: "/run/tak-replicated/mount-owner.sock", Destination: &c.Socket, Sources: boot.Env("socket"), Usage: "`PATH` of the Unix socket"},
+	}, boot.Flags(&c.Boot, "info")...)
+}

@@ -1,0 +1,174 @@
+package mountowner
+
+import (
+	"context"
+	crand "crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/kernel"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// detachTimeout bounds the wait for the end of a session in the log; a session
+// that is not ended there ends by itself a little later.
+const detachTimeout = 3 * time.Second
+
+// announceRetry is the pause after a first question without an answer.
+const announceRetry = 100 * time.Millisecond
+
+// mount is one mount with its session.
+type mount struct {
+	spec   Spec
+	log    *zap.Logger
+	since  time.Time
+	ctx    context.Context
+	cancel context.CancelFunc
+	up     chan struct{} // closed when it serves
+	ended  chan struct{} // closed when it has ended
+	err    error         // why; valid after ended
+
+	session atomic.Pointer[client.Session]
+	kernel  atomic.Pointer[kernel.Mount]
+}
+
+func newMount(ctx context.Context, spec Spec, log *zap.Logger) *mount {
+	m := &mount{
+		spec: spec, since: time.Now().UTC(), up: make(chan struct{}), ended: make(chan struct{}),
+		log: log.With(zap.String("volume", spec.Volume), zap.String("mountpoint", spec.Mountpoint)),
+	}
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	return m
+}
+
+func (m *mount) status() Status {
+	st := Status{Spec: m.spec, Since: m.since, PID: os.Getpid()}
+	if s := m.session.Load(); s != nil {
+		st.Session = s.Status()
+	}
+	if k := m.kernel.Load(); k != nil {
+		st.Survives, st.Resumed = k.Survives(), k.Resumed()
+	}
+	return st
+}
+
+// run mounts, serves until it is unmounted or the mount's context ends, and
+// ends the session.
+func (m *mount) run(open func() (*kernel.Mount, error)) error {
+	members, err := m.spec.members()
+	if err != nil {
+		return err
+	}
+	dir := pki.OpenDir(pki.OSFiles(m.spec.Trust), time.Now)
+	creds, err := pki.NewCredentials(dir.Load(pki.RoleClient), time.Now, m.log)
+	if err != nil {
+		return err
+	}
+	k, err := open()
+	if err != nil {
+		return err
+	}
+	m.kernel.Store(k)
+	s, err := client.New(m.clientConfig(members, creds, k))
+	if err != nil {
+		return errors.Join(err, kernel.Detach(m.spec.Mountpoint))
+	}
+	m.session.Store(s)
+
+	// The session outlives the kernel's side, which still needs answers while
+	// it ends.
+	sessionCtx, endSession := context.WithCancel(context.WithoutCancel(m.ctx))
+	defer endSession()
+	var g boot.Group
+	g.Add("session", s.Run)
+	g.Add("credentials", func(ctx context.Context) error { return creds.Run(ctx, pki.ReloadEvery) })
+	behind := make(chan error, 1)
+	go func() { behind <- g.Run(sessionCtx) }()
+
+	served := make(chan error, 1)
+	go func() { served <- k.Serve(m.ctx, s) }()
+	go m.announce(s)
+	err = <-served
+	m.log.Info("unmounted")
+	m.leave(s)
+	endSession()
+	return errors.Join(err, <-behind)
+}
+
+// announce tells when the session has answered for the first time.
+func (m *mount) announce(s *client.Session) {
+	req := &fsop.Request{Op: &fsop.GetAttr{Ino: fsop.Root}}
+	for m.ctx.Err() == nil {
+		if _, err := s.Call(m.ctx, req); err == nil {
+			m.log.Info("mounted", zap.Bool("survives", m.kernel.Load().Survives()), zap.Bool("resumed", m.kernel.Load().Resumed()))
+			close(m.up)
+			return
+		}
+		select {
+		case <-m.ctx.Done():
+		case <-time.After(announceRetry):
+		}
+	}
+}
+
+// leave ends the session in the log, so that its locks go at once.
+func (m *mount) leave(s *client.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), detachTimeout)
+	defer cancel()
+	if err := s.Detach(ctx); err != nil {
+		m.log.Warn("end session", zap.Error(err))
+	}
+}
+
+func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k *kernel.Mount) client.Config {
+	hosts := map[uint64]string{}
+	var known []client.Member
+	for _, w := range members {
+		known = append(known, client.Member{ID: w.ID, Addr: w.Addr})
+		hosts[w.ID] = w.Host()
+	}
+	return client.Config{
+		Members: func() []client.Member { return known },
+		Dialer: &client.WireDialer{
+			TLS:   func(w client.Member) *tls.Config { return creds.ClientTLS(hosts[w.ID]) },
+			Spawn: func(f func()) { go f() },
+		},
+		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name,
+		Token:      func() []byte { return m.token(creds) },
+		QuorumWait: m.spec.quorumWait(), Logger: m.log.Named("session"),
+	}
+}
+
+// token is the bearer token as it is now; without a good one the coordinator
+// says what is wrong.
+func (m *mount) token(creds *pki.Credentials) []byte {
+	t, err := creds.Token()
+	if err != nil {
+		m.log.Warn("bearer token", zap.Error(err))
+	}
+	return []byte(t)
+}
+
+// clock is the machine's time as a session needs it.
+type clock struct{}
+
+var processStart = time.Now()
+
+func (clock) Mono() time.Duration                    { return time.Since(processStart) }
+func (clock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+func random() uint64 {
+	var b [8]byte
+	crand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}

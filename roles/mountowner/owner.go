@@ -1,0 +1,209 @@
+package mountowner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/fusefs/kernel"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// Owner keeps the mounts of one process. Safe for concurrent use.
+type Owner struct {
+	log  *zap.Logger
+	link *kernel.Link // to the keeper, or nil
+	idle sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		ctx    context.Context // while Run runs
+		mounts map[string]*mount
+	}
+	running chan struct{} // closed when Run runs
+}
+
+// Status is a mount's state.
+type Status struct {
+	Spec
+	Since   time.Time     `json:"since"`
+	PID     int           `json:"pid"` // of the serving process
+	Session client.Status `json:"session"`
+	// Survives says that open files outlive the serving process.
+	Survives bool `json:"survives"`
+	// Resumed says that this process has taken the mount over from another.
+	Resumed bool `json:"resumed"`
+}
+
+// NewOwner returns an owner whose mounts end with the process.
+func NewOwner(log *zap.Logger) *Owner { return newOwner(log, nil) }
+
+func newOwner(log *zap.Logger, link *kernel.Link) *Owner {
+	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{})}
+	o.mu.mounts = map[string]*mount{}
+	return o
+}
+
+// Run lets mounts be made until ctx ends; then it ends those that are left, by
+// force. It returns when all have ended.
+func (o *Owner) Run(ctx context.Context) error {
+	o.mu.Lock()
+	o.mu.ctx = ctx
+	o.mu.Unlock()
+	close(o.running)
+	<-ctx.Done()
+	o.idle.Wait()
+	return nil
+}
+
+// ErrEnding says that the owner is about to end.
+var ErrEnding = errors.New("mount owner is ending")
+
+// begin registers a mount that is about to be made, or returns the one that is
+// there.
+func (o *Owner) begin(spec Spec) (m *mount, there bool, err error) {
+	<-o.running
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.ctx.Err() != nil {
+		return nil, false, ErrEnding
+	}
+	if m := o.mu.mounts[spec.Mountpoint]; m != nil {
+		if !m.spec.same(&spec) {
+			return nil, false, fmt.Errorf("%s: %w", spec.Mountpoint, ErrConflict)
+		}
+		return m, true, nil
+	}
+	m = newMount(o.mu.ctx, spec, o.log)
+	o.mu.mounts[spec.Mountpoint] = m
+	return m, false, nil
+}
+
+func (o *Owner) forget(m *mount) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.mounts[m.spec.Mountpoint] == m {
+		delete(o.mu.mounts, m.spec.Mountpoint)
+	}
+}
+
+// Mount mounts what spec says and returns when the mount serves, or ctx ends.
+func (o *Owner) Mount(ctx context.Context, spec Spec) (*Status, error) {
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+	m, there, err := o.begin(spec)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		o.start(m, func() (*kernel.Mount, error) { return o.mountKernel(spec) })
+	}
+	select {
+	case <-m.up:
+	case <-m.ended:
+		if m.err == nil {
+			return nil, fmt.Errorf("mount %s: it ended at once", spec.Mountpoint)
+		}
+		return nil, m.err
+	case <-ctx.Done():
+		if !there {
+			m.cancel()
+		}
+		return nil, context.Cause(ctx)
+	}
+	st := m.status()
+	return &st, nil
+}
+
+// mountKernel makes the mountpoint and mounts.
+func (o *Owner) mountKernel(spec Spec) (*kernel.Mount, error) {
+	if err := os.MkdirAll(spec.Mountpoint, 0o755); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	return kernel.New(kernel.Options{
+		ID: spec.Mountpoint, Dir: spec.Mountpoint, FSName: "tak-replicated:" + spec.Volume, Subtype: boot.Name,
+		ReadOnly: spec.ReadOnly, Spec: text, Link: o.link, Log: o.log,
+	})
+}
+
+// start runs a registered mount until it ends.
+func (o *Owner) start(m *mount, open func() (*kernel.Mount, error)) {
+	o.idle.Go(func() {
+		defer m.cancel()
+		m.err = m.run(open)
+		if m.err != nil {
+			o.log.Error("mount ended", zap.String("mountpoint", m.spec.Mountpoint), zap.Error(m.err))
+		}
+		o.forget(m)
+		close(m.ended)
+	})
+}
+
+// Unmount unmounts and ends the session. A mount that is in use is left as it
+// is and the error is a *BusyError, unless detach: then its users get
+// ENOTCONN.
+func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) error {
+	o.mu.Lock()
+	m := o.mu.mounts[mountpoint]
+	o.mu.Unlock()
+	if m == nil {
+		return fmt.Errorf("%s: %w", mountpoint, ErrNotMounted)
+	}
+	err := kernel.Unmount(mountpoint)
+	if errors.Is(err, kernel.ErrBusy) {
+		if !detach {
+			return &BusyError{Mountpoint: mountpoint, Holders: Holders(mountpoint)}
+		}
+		err = kernel.Detach(mountpoint)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-m.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Mounts lists the mounts by mountpoint.
+func (o *Owner) Mounts() []Status {
+	o.mu.Lock()
+	list := make([]Status, 0, len(o.mu.mounts))
+	for _, m := range o.mu.mounts {
+		list = append(list, m.status())
+	}
+	o.mu.Unlock()
+	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Mountpoint, b.Mountpoint) })
+	return list
+}
+
+// Health tells of this process.
+func (o *Owner) Health() Health {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := Health{Version: apiVersion, PID: os.Getpid(), Mounts: len(o.mu.mounts)}
+	if o.link != nil {
+		h.Keeper = os.Getppid()
+	}
+	return h
+}
+
+// Handler serves the API.
+func (o *Owner) Handler() http.Handler { return o.handler() }

@@ -1,0 +1,40 @@
+// Package roles lists the program's roles.
+package roles
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ctl"
+	"tak-os.org/tak-replicated/roles/dev"
+	"tak-os.org/tak-replicated/roles/mountowner"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// Commands returns every role's command.
+func Commands() []*cli.Command {
+	return []*cli.Command{
+		dev.Command(),
+		worker.Command(),
+		mountowner.Command(),
+		ctl.Command(),
+	}
+}
+
+// Main runs the role that args name and returns the exit code.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	return boot.Main(ctx, Commands(), args, out, errOut)
+}
+
+// Shim runs the program that this one stands in for under another name: it
+// answers to fusermount3, so that an image needs no other package.
+func Shim(args []string) (code int, ok bool) {
+	if len(args) == 0 || filepath.Base(args[0]) != "fusermount3" {
+		return 0, false
+	}
+	return 1, true
+}

@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"tak-os.org/tak-replicated/raftlog"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// Config says which replica a worker serves, and where.
+type Config struct {
+	Dir         string // the replica's folder
+	Volume      string // the volume's UID
+	Replica     string // the replica's name
+	Incarnation uint64
+	Member      uint64   // the replica's id in the log
+	Listen      string   // host:port
+	Members     []Member // all the volume's members, this one too
+	Trust       string   // folder of the replica's credentials
+	// Bootstrap says that the replica has never been initialised: an empty
+	// folder is initialised instead of being taken for a lost replica.
+	Bootstrap bool
+	// ReserveBytes of the replica's disk are kept from files.
+	ReserveBytes uint64
+	// Checkpoint bounds the journal between two checkpoints, in bytes.
+	CheckpointBytes int64
+	JournalBytes    int64
+	RebuildRate     int64 // bytes a second to members that need a checkpoint
+	TTL             time.Duration
+	Boot            boot.Config
+}
+
+// Member is a member of the volume and where it listens.
+type Member struct {
+	ID      uint64
+	Replica string
+	Addr    string // host:port
+	// ServerName is what the member's certificate must say; the host of Addr
+	// when empty.
+	ServerName string
+}
+
+// String is the form that ParseMember reads.
+func (m Member) String() string {
+	s := fmt.Sprintf("%d=%s@%s", m.ID, m.Replica, m.Addr)
+	if m.ServerName != "" {
+		s += "/" + m.ServerName
+	}
+	return s
+}
+
+// Host is the name that the member's certificate must have.
+func (m Member) Host() string {
+	if m.ServerName != "" {
+		return m.ServerName
+	}
+	host, _, _ := net.SplitHostPort(m.Addr)
+	return host
+}
+
+// ParseMember reads ID=REPLICA@HOST:PORT[/SERVERNAME].
+func ParseMember(text string) (Member, error) {
+	fail := func(what string) (Member, error) {
+		return Member{}, boot.Usagef("member %q: %s; the form is ID=REPLICA@HOST:PORT[/SERVERNAME]", text, what)
+	}
+	number, rest, ok := strings.Cut(text, "=")
+	if !ok {
+		return fail("no =")
+	}
+	id, err := strconv.ParseUint(number, 10, 62)
+	if err != nil || id == 0 {
+		return fail("the id is not a positive number")
+	}
+	replica, addr, ok := strings.Cut(rest, "@")
+	if !ok || replica == "" {
+		return fail("no replica before an @")
+	}
+	addr, name, _ := strings.Cut(addr, "/")
+	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
+		return fail("the address is not HOST:PORT")
+	}
+	return Member{ID: id, Replica: replica, Addr: addr, ServerName: name}, nil
+}
+
+// validate checks what does not need the machine.
+func (c *Config) validate() error {
+	for _, f := range []struct{ flag, value string }{
+		{"dir", c.Dir}, {"volume", c.Volume}, {"replica", c.Replica}, {"listen", c.Listen}, {"trust", c.Trust},
+	} {
+		if f.value == "" {
+			return boot.Usagef("--%s is needed", f.flag)
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return boot.Usagef("--listen: %v", err)
+	}
+	if len(c.Members) < 1 || len(c.Members) > 4 {
+		return boot.Usagef("--member: %d members, a volume has 1 to 4", len(c.Members))
+	}
+	if c.Incarnation == 0 {
+		return boot.Usagef("--incarnation begins at 1")
+	}
+	seen := map[uint64]bool{}
+	for _, m := range c.Members {
+		if seen[m.ID] {
+			return boot.Usagef("--member: id %d is there twice", m.ID)
+		}
+		seen[m.ID] = true
+		if m.Replica == c.Replica {
+			c.Member = m.ID
+		}
+	}
+	if c.Member == 0 {
+		return boot.Usagef("--member: replica %s is not among the members", c.Replica)
+	}
+	return nil
+}
+
+// Args is the command line of a worker process with this configuration, which
+// ends with its standard input.
+func (c *Config) Args() []string {
+	args := []string{
+		"worker", "--dir", c.Dir, "--volume", c.Volume, "--replica", c.Replica, "--incarnation", fmt.Sprint(c.Incarnation),
+		"--listen", c.Listen, "--trust", c.Trust, "--reserve-bytes", fmt.Sprint(c.ReserveBytes),
+		"--checkpoint-bytes", fmt.Sprint(c.CheckpointBytes), "--journal-bytes", fmt.Sprint(c.JournalBytes),
+		"--rebuild-rate", fmt.Sprint(c.RebuildRate), "--lease-ttl", c.TTL.String(),
+		"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat, "--until-stdin-ends",
+	}
+	for _, m := range c.Members {
+		args = append(args, "--member", m.String())
+	}
+	if c.Bootstrap {
+		args = append(args, "--bootstrap")
+	}
+	return args
+}
+
+func (c *Config) identity() raftlog.Identity {
+	return raftlog.Identity{Volume: c.Volume, Replica: c.Replica, Incarnation: c.Incarnation, Member: c.Member}
+}
+
+// genesis is the membership that the log starts with.
+func (c *Config) genesis() []raftlog.Member {
+	var members []raftlog.Member
+	for _, m := range c.Members {
+		members = append(members, raftlog.Member{ID: m.ID, Replica: m.Replica, Incarnation: 1})
+	}
+	return members
+}
+
+func (c *Config) member(id uint64) (Member, bool) {
+	for _, m := range c.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}

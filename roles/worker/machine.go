@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"context"
+
+	"tak-os.org/tak-replicated/fusefs/coord"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog"
+)
+
+// machine is what the log drives: entries go through the coordinator, which
+// answers for them, to the tree; checkpoints are the tree's.
+type machine struct {
+	*tree.Tree
+	coord *coord.Coordinator
+	// moved tells the housekeeping that leadership has changed.
+	moved chan struct{}
+}
+
+var _ raftlog.Machine = (*machine)(nil)
+
+func newMachine(t *tree.Tree, c *coord.Coordinator) *machine {
+	return &machine{Tree: t, coord: c, moved: make(chan struct{}, 1)}
+}
+
+func (m *machine) Apply(entries []raftlog.Entry) error {
+	for i := range entries {
+		if err := m.coord.Apply(entries[i].Index, entries[i].Term, entries[i].Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *machine) Lead(term uint64) {
+	m.coord.Lead(term)
+	m.wake()
+}
+
+func (m *machine) Follow(term, leader uint64) {
+	m.coord.Follow(term, leader)
+	m.wake()
+}
+
+func (m *machine) wake() {
+	select {
+	case m.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (m *machine) BeginCheckpoint(extra []byte) (func(context.Context) (uint64, error), error) {
+	return m.Tree.BeginCheckpoint(extra)
+}
+
+func (m *machine) Checkpoint() (raftlog.CheckpointReader, error) {
+	r, err := m.Tree.Checkpoint()
+	if err != nil {
+		return nil, err
+	}
+	return reader{r}, nil
+}
+
+func (m *machine) Receive(meta raftlog.CheckpointMeta) (raftlog.CheckpointWriter, error) {
+	w, err := m.Tree.Receive(tree.Meta(meta))
+	if err != nil {
+		return nil, err
+	}
+	return writer{w}, nil
+}
+
+func (m *machine) Install(w raftlog.CheckpointWriter, fence uint64) error {
+	return m.Tree.Install(w.(writer).CheckpointWriter, fence)
+}
+
+// reader and writer give the tree's checkpoints the log's types.
+type reader struct{ *tree.CheckpointReader }
+
+func (r reader) Meta() raftlog.CheckpointMeta {
+	return raftlog.CheckpointMeta(r.CheckpointReader.Meta())
+}
+
+func (r reader) Next() (raftlog.Part, error) {
+	p, err := r.CheckpointReader.Next()
+	return raftlog.Part(p), err
+}
+
+type writer struct{ *tree.CheckpointWriter }
+
+func (w writer) Have(p raftlog.Part) (uint64, error) { return w.CheckpointWriter.Have(tree.Part(p)) }
+
+func (w writer) Write(p raftlog.Part, offset uint64, data []byte, readAt uint64) error {
+	return w.CheckpointWriter.Write(tree.Part(p), offset, data, readAt)
+}

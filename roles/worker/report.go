@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/wire"
+)
+
+// Report is what a worker tells of itself. It is made for people and programs
+// that look on; nothing depends on it.
+type Report struct {
+	Volume      string          `json:"volume"`
+	Replica     string          `json:"replica"`
+	Incarnation uint64          `json:"incarnation"`
+	Member      uint64          `json:"member"`
+	PID         int             `json:"pid"`
+	Addr        string          `json:"addr"`
+	Role        string          `json:"role"` // coordinator, follower, candidate or learner
+	Term        uint64          `json:"term"`
+	Coordinator uint64          `json:"coordinator"` // member id, 0 unknown
+	Commit      uint64          `json:"commit"`
+	Applied     uint64          `json:"applied"`
+	Checkpoint  uint64          `json:"checkpoint"`
+	Journal     JournalReport   `json:"journal"`
+	Fenced      bool            `json:"fenced"`  // catching up to what it may have confirmed
+	Serving     bool            `json:"serving"` // its state is complete enough to be read
+	Members     []MemberReport  `json:"members"` // match and lag are the coordinator's knowledge
+	Rebuild     *RebuildReport  `json:"rebuild"` // a checkpoint being received
+	Sessions    []SessionReport `json:"sessions"`
+	Space       SpaceReport     `json:"space"`
+	Started     time.Time       `json:"started"`
+	Conns       int             `json:"connections"`
+}
+
+// JournalReport is the extent of a journal.
+type JournalReport struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	Bytes int64  `json:"bytes"`
+}
+
+// MemberReport is what a worker knows of a member.
+type MemberReport struct {
+	ID          uint64         `json:"id"`
+	Replica     string         `json:"replica"`
+	Incarnation uint64         `json:"incarnation"`
+	Addr        string         `json:"addr"`
+	Learner     bool           `json:"learner"`
+	Match       uint64         `json:"match"`
+	Lag         uint64         `json:"lag"`
+	Active      bool           `json:"active"`
+	Rebuild     *RebuildReport `json:"rebuild"` // a checkpoint being sent to it
+}
+
+// RebuildReport is the progress of a checkpoint on its way.
+type RebuildReport struct {
+	Index uint64 `json:"index"`
+	Bytes uint64 `json:"bytes"`
+	Parts uint64 `json:"parts"`
+}
+
+// SessionReport is one session of the log.
+type SessionReport struct {
+	ID      uint64    `json:"id"`
+	Epoch   uint64    `json:"epoch"`
+	Name    string    `json:"name"`
+	LastSeq uint64    `json:"lastSeq"`
+	Locks   int       `json:"locks"` // inodes on which it holds locks
+	Opened  time.Time `json:"opened"`
+}
+
+// SpaceReport is the use of the volume and of the replica's disk.
+type SpaceReport struct {
+	UsedBytes   uint64 `json:"usedBytes"`
+	UsedInodes  uint64 `json:"usedInodes"`
+	LimitBytes  uint64 `json:"limitBytes"`
+	LimitInodes uint64 `json:"limitInodes"`
+	DiskBytes   uint64 `json:"diskBytes"`
+	DiskFree    uint64 `json:"diskFree"`
+	Reserve     uint64 `json:"reserve"`
+}
+
+// report gathers a Report.
+func (r *replica) report() Report {
+	st := r.group.Status()
+	term := r.coord.Term()
+	rep := Report{
+		Volume: st.Identity.Volume, Replica: st.Identity.Replica, Incarnation: st.Identity.Incarnation, Member: st.Identity.Member,
+		PID: os.Getpid(), Addr: r.addr, Role: st.Role.String(), Term: st.Term, Coordinator: st.Leader,
+		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
+		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
+		Fenced:  st.Fenced, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
+		Rebuild: (*RebuildReport)(st.Rebuild),
+	}
+	switch {
+	case term != 0:
+		rep.Role = "coordinator"
+	case rep.Role == "leader":
+		rep.Role = "candidate" // elected, and not done with earlier terms
+	}
+	for _, m := range st.Members {
+		known, _ := r.cfg.member(m.ID)
+		rep.Members = append(rep.Members, MemberReport{
+			ID: m.ID, Replica: m.Replica, Incarnation: m.Incarnation, Addr: known.Addr, Learner: m.Learner,
+			Match: m.Match, Lag: m.Lag, Active: m.Active, Rebuild: (*RebuildReport)(m.Rebuild),
+		})
+	}
+	for _, s := range r.tree.Sessions() {
+		rep.Sessions = append(rep.Sessions, SessionReport{
+			ID: s.ID, Epoch: s.Epoch, Name: string(s.Name), LastSeq: s.LastSeq, Locks: len(s.Locked),
+			Opened: time.Unix(s.Opened.Sec, int64(s.Opened.Nsec)).UTC(),
+		})
+	}
+	if sp, err := r.tree.Space(); err == nil {
+		rep.Space = SpaceReport{
+			UsedBytes: sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
+			DiskBytes: sp.DiskBytes, DiskFree: sp.DiskFree, Reserve: sp.Reserve,
+		}
+	}
+	return rep
+}
+
+// status is the report as a reply's data.
+func (r *replica) status() []byte {
+	b, err := json.Marshal(r.report())
+	if err != nil {
+		panic(fmt.Sprintf("worker: encode report: %v", err))
+	}
+	return b
+}
+
+// Ask asks the worker at addr for its report, as an operator.
+func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
+	conn, err := wire.Dial(ctx, wire.DialConfig{Addr: addr, TLS: tls, Operator: true})
+	if err != nil {
+		return nil, err
+	}
+	answer := make(answers, 1)
+	ended := make(chan error, 1)
+	go func() { ended <- conn.Run(answer) }()
+	defer func() { conn.Close(); <-ended }()
+	if err := conn.Send(1, fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageStatus, Status: &fsop.StatusQuery{}})); err != nil {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case err := <-ended:
+		ended <- err
+		return nil, err
+	case payload := <-answer:
+		return readReport(payload)
+	}
+}
+
+func readReport(payload []byte) (*Report, error) {
+	a, err := fsop.DecodeAnswer(payload)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Failure != nil:
+		return nil, a.Failure
+	case a.Reply == nil:
+		return nil, fmt.Errorf("answer to a status query is not a reply")
+	}
+	var rep Report
+	if err := json.Unmarshal(a.Reply.Data, &rep); err != nil {
+		return nil, fmt.Errorf("parse report: %w", err)
+	}
+	return &rep, nil
+}
+
+// answers takes the one reply that is asked for.
+type answers chan []byte
+
+func (a answers) Reply(_ uint64, payload []byte) {
+	select {
+	case a <- payload:
+	default:
+	}
+}
+
+func (answers) Push([]byte) {}

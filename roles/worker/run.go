@@ -1,0 +1,299 @@
+package worker
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/fusefs/coord"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog"
+	"tak-os.org/tak-replicated/raftlog/disk"
+	"tak-os.org/tak-replicated/raftlog/snapshot"
+	"tak-os.org/tak-replicated/raftlog/transport"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+	"tak-os.org/tak-replicated/raftlog/wallclock"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// ExitStateLost is the exit code of a worker whose replica's state is lost.
+const ExitStateLost = 3
+
+// StateLost reports whether a worker ended because its replica's state is lost.
+func StateLost(err error) bool {
+	var lost *raftlog.StateLostError
+	return errors.As(err, &lost)
+}
+
+// replica is one served replica.
+type replica struct {
+	cfg     Config
+	log     *zap.Logger
+	addr    string
+	started time.Time
+
+	tree      *tree.Tree
+	coord     *coord.Coordinator
+	machine   *machine
+	group     *raftlog.Group
+	transport *transport.Transport
+	server    *transport.Server
+	space     space
+	spawned   sync.WaitGroup
+}
+
+// Run serves the replica until ctx ends. ready is called with the address once
+// the worker listens and takes part in the log.
+func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr string)) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	log = log.With(zap.String("volume", cfg.Volume), zap.String("replica", cfg.Replica))
+	unlock, err := lockFolder(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	server, peer, err := credentials(cfg.Trust, log)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now()}
+	err = r.open(listener, server, peer)
+	if err != nil {
+		listener.Close()
+		if StateLost(err) {
+			return stateLost{err}
+		}
+		return err
+	}
+	defer r.tree.Close()
+
+	ops := cfg.Boot.NewOps()
+	ops.AddReady("replica", r.ready)
+	ops.Registry.MustRegister(newMetrics(r))
+	var g boot.Group
+	g.Add("log", r.group.Run)
+	g.Add("transport", func(ctx context.Context) error { return r.transport.Run(ctx, r.group) })
+	g.Add("port", r.server.Run)
+	g.Add("coordinator", r.keepHouse)
+	g.Add("server credentials", func(ctx context.Context) error { return server.Run(ctx, pki.ReloadEvery) })
+	g.Add("peer credentials", func(ctx context.Context) error { return peer.Run(ctx, pki.ReloadEvery) })
+	g.Add("metrics", ops.Run)
+	ready(r.addr)
+	err = g.Run(ctx)
+	r.spawned.Wait()
+	if StateLost(err) {
+		return stateLost{err}
+	}
+	return err
+}
+
+// stateLost gives the error its exit code.
+type stateLost struct{ error }
+
+func (e stateLost) Unwrap() error { return e.error }
+
+// ExitCode implements boot's choice of an exit code.
+func (stateLost) ExitCode() int { return ExitStateLost }
+
+// lockFolder makes the replica's folder and takes its lock.
+func lockFolder(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("replica in %s is served by another process", dir)
+	}
+	return func() { f.Close() }, nil
+}
+
+// credentials reads those of a listener and of a dialling replica.
+func credentials(trust string, log *zap.Logger) (server, peer *pki.Credentials, err error) {
+	dir := pki.OpenDir(pki.OSFiles(trust), time.Now)
+	if server, err = pki.NewCredentials(dir.Load(pki.RoleServer), time.Now, log); err != nil {
+		return nil, nil, err
+	}
+	peer, err = pki.NewCredentials(dir.Load(pki.RolePeer), time.Now, log)
+	return server, peer, err
+}
+
+// open puts the replica together. Nothing runs yet.
+func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) error {
+	fs := disk.OS()
+	var err error
+	r.tree, err = tree.Open(tree.Config{
+		FS: fs, Dir: filepath.Join(r.cfg.Dir, "tree"), Cache: sharedCache(), Log: r.log, ReserveBytes: r.cfg.ReserveBytes,
+	})
+	if err != nil {
+		return fmt.Errorf("open files: %w", err)
+	}
+	r.space = space{tree: r.tree, now: time.Now}
+	r.coord = coord.New(coord.Config{
+		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL}, Spawn: r.spawn,
+		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
+		Status:    r.status, Refuse: r.space.refuse, Logger: r.log.Named("coordinator"),
+	})
+	r.machine = newMachine(r.tree, r.coord)
+	r.transport = transport.New(transport.Config{
+		Volume: r.cfg.Volume, Member: r.cfg.Member, Incarnation: r.cfg.Incarnation, Instance: random(),
+		Credentials: peer, Peer: r.peer, Bounds: transport.Bounds(), Rand: rand.Float64,
+		Clock: transport.SystemClock{}, Log: r.log,
+	})
+	r.server = transport.NewServer(transport.ServerConfig{
+		Listener: listener, Credentials: server, Clock: transport.SystemClock{}, Log: r.log,
+	})
+	r.transport.Register(r.server)
+	serveClients(r.server, r.coord)
+	if err := r.openGroup(fs); err != nil {
+		return errors.Join(err, r.tree.Close())
+	}
+	return nil
+}
+
+func (r *replica) openGroup(fs disk.FS) error {
+	cfg := raftlog.Config{
+		FS: fs, Dir: filepath.Join(r.cfg.Dir, "log"), Expect: r.cfg.identity(), Machine: r.machine, Transport: r.transport,
+		Clock: wallclock.Clock{}, Rand: rand.NewPCG(random(), random()), Log: r.log,
+		Rebuilds: rebuilds(r.cfg.RebuildRate),
+		Limits:   raftlog.Limits{CheckpointBytes: r.cfg.CheckpointBytes, JournalBytes: r.cfg.JournalBytes},
+	}
+	if r.cfg.Bootstrap {
+		if err := raftlog.Bootstrap(cfg, r.cfg.genesis()); err != nil {
+			return fmt.Errorf("initialise replica: %w", err)
+		}
+	}
+	var err error
+	if r.group, err = raftlog.Open(cfg); err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	return nil
+}
+
+func (r *replica) peer(m raftlog.Member) transport.Peer {
+	known, ok := r.cfg.member(m.ID)
+	if !ok {
+		return transport.Peer{}
+	}
+	return transport.Peer{Addr: known.Addr, ServerName: known.Host()}
+}
+
+// ready says why the replica does not serve.
+func (r *replica) ready() error {
+	switch {
+	case r.group.Status().Leader == 0:
+		return errors.New("no coordinator is known")
+	case !r.tree.Ready():
+		return errors.New("catching up")
+	}
+	return nil
+}
+
+// Propose, ReadIndex and WaitApplied are the coordinator's view of the log,
+// which is opened after the coordinator.
+
+// Propose implements coord.Log.
+func (r *replica) Propose(term uint64, data []byte) error { return r.group.Propose(term, data) }
+
+// ReadIndex implements coord.Log.
+func (r *replica) ReadIndex(ctx context.Context) (uint64, error) { return r.group.ReadIndex(ctx) }
+
+// WaitApplied implements coord.Log.
+func (r *replica) WaitApplied(ctx context.Context, index uint64) error {
+	return r.group.WaitApplied(ctx, index)
+}
+
+var _ coord.Log = (*replica)(nil)
+
+func (r *replica) spawn(f func()) { r.spawned.Go(f) }
+
+// The coordinator's clockwork, and how often a replica that does not lead, or
+// has no sessions, looks after itself.
+const (
+	tickEvery = 100 * time.Millisecond
+	idleEvery = time.Second
+)
+
+// keepHouse drives the coordinator's terms, and tells the log whether there
+// are sessions.
+func (r *replica) keepHouse(ctx context.Context) error {
+	timer := time.NewTimer(idleEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-r.machine.moved:
+		}
+		busy := len(r.tree.Sessions()) > 0
+		r.group.SetActive(busy)
+		if r.coord.Term() == 0 {
+			timer.Reset(idleEvery)
+			continue
+		}
+		r.coord.Tick()
+		if busy {
+			timer.Reset(tickEvery)
+		} else {
+			timer.Reset(idleEvery)
+		}
+	}
+}
+
+// clock is the machine's time as the coordinator needs it.
+type clock struct{}
+
+var processStart = time.Now()
+
+func (clock) Now() time.Time      { return time.Now() }
+func (clock) Mono() time.Duration { return time.Since(processStart) }
+
+func random() uint64 {
+	var b [8]byte
+	crand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// What all workers of a process share.
+const cacheBytes = 64 << 20
+
+var sharedCache = sync.OnceValue(func() *tree.Shared { return tree.NewShared(cacheBytes) })
+
+var shared struct {
+	sync.Mutex
+	rebuilds map[int64]*snapshot.Limits
+}
+
+// rebuilds returns the bounds of all rebuilds of the process at that rate.
+func rebuilds(rate int64) *snapshot.Limits {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.rebuilds == nil {
+		shared.rebuilds = map[int64]*snapshot.Limits{}
+	}
+	if shared.rebuilds[rate] == nil {
+		shared.rebuilds[rate] = snapshot.NewLimits(rate, 0)
+	}
+	return shared.rebuilds[rate]
+}
