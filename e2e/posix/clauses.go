@@ -60,7 +60,7 @@ var Clauses = []Clause{
 	{"B8", "locks block", []string{"flock/a waiter gets it *", "fcntl/a waiter gets the range when it is free", "fcntl/waiters queue and all are served"}},
 	{"B8", "locks can be interrupted", []string{"flock/a signal interrupts *", "fcntl/a signal interrupts *", "fcntl/an OFD waiter is interrupted"}},
 	{"B8", "locks end with their owner", []string{"flock/death of the holder releases", "fcntl/death of the holder releases", "fcntl/any close of the file drops the process's locks"}},
-	{"B8", "a lock never succeeds on one node only", []string{"flock/read-only handles, directories and unlinked files lock",
+	{"B8", "a lock never succeeds on one node only", []string{"flock/read-only handles and unlinked files lock",
 		"flock/locks follow the file through rename, not the name", "fcntl/two hundred ranges of one file"}},
 	{"B9", "names are bytes", []string{"names/every single byte", "names/invalid UTF-8", "readdir/long names of any bytes come back exactly"}},
 	{"B9", "link targets are bytes", []string{"symlink/targets of any bytes", "symlink/targets up to 4095 bytes"}},

@@ -44,6 +44,8 @@ const (
 	CapWideTimes  Cap = "times before 1902 and after 2446"
 	CapStillAtime Cap = "atime that only utimensat moves"
 	CapLocks      Cap = "locks"
+	CapDirFlock   Cap = "flock of directories across mounts"
+	CapAppendPos  Cap = "file positions after an append behind another mount"
 	CapPrograms   Cap = "real programs"
 )
 

@@ -95,20 +95,23 @@ var flockGroup = Group{"flock", []Case{
 		c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_EX|unix.LOCK_NB), "second")
 		c.OK(unix.Flock(x, unix.LOCK_EX|unix.LOCK_NB), "the first again")
 	}},
-	{Name: "read-only handles, directories and unlinked files lock", Needs: locks, Fn: func(c *C) {
+	{Name: "read-only handles and unlinked files lock", Needs: locks, Fn: func(c *C) {
 		c.put(c.P("f"), nil)
+		x, y := c.open(c.P("f"), unix.O_RDONLY), c.open(c.Q("f"), unix.O_RDONLY)
+		c.OK(unix.Flock(x, unix.LOCK_EX|unix.LOCK_NB), "LOCK_EX")
+		c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH on the other side")
+		c.OK(unix.Unlink(c.P("f")), "unlink")
+		c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH once unlinked")
+		c.OK(unix.Flock(x, unix.LOCK_UN), "unlock")
+		c.OK(unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH")
+	}},
+	{Name: "directories lock", Needs: []Cap{CapLocks, CapDirFlock}, Fn: func(c *C) {
 		mustMkdir(c, "d", 0o755)
-		for _, p := range []string{"f", "d"} {
-			x, y := c.open(c.P(p), unix.O_RDONLY), c.open(c.Q(p), unix.O_RDONLY)
-			c.OK(unix.Flock(x, unix.LOCK_EX|unix.LOCK_NB), "LOCK_EX of %s", p)
-			c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH of %s on the other side", p)
-			if p == "f" {
-				c.OK(unix.Unlink(c.P(p)), "unlink")
-				c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH once unlinked")
-			}
-			c.OK(unix.Flock(x, unix.LOCK_UN), "unlock")
-			c.OK(unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH")
-		}
+		x, y := c.open(c.P("d"), unix.O_RDONLY), c.open(c.Q("d"), unix.O_RDONLY)
+		c.OK(unix.Flock(x, unix.LOCK_EX|unix.LOCK_NB), "LOCK_EX")
+		c.Want(unix.EAGAIN, unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH on the other side")
+		c.OK(unix.Flock(x, unix.LOCK_UN), "unlock")
+		c.OK(unix.Flock(y, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH")
 	}},
 	{Name: "flock and fcntl locks do not meet", Needs: locks, Fn: func(c *C) {
 		a, b, fa, fb := flockPair(c)

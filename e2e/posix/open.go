@@ -150,7 +150,6 @@ var openGroup = Group{"open", Join(
 			fwrite b ONE-two
 			fwrite a three
 			read f = ONE-twothree
-			lseek a 0 cur = 12
 			lseek a 2 set = 2
 			fread a 3 = E-t
 			fwrite a !
@@ -159,6 +158,14 @@ var openGroup = Group{"open", Join(
 			fwrite a end
 			read f = ONEend
 		`),
+		Script("O_APPEND leaves the position behind what it wrote", `
+			create f 644
+			a=open f O_RDWR|O_APPEND
+			b=open f O_RDWR
+			fwrite b ONE-two
+			fwrite a three
+			lseek a 0 cur = 12
+		`, CapAppendPos),
 		Script("an open file with O_SYNC and O_DSYNC", `
 			h=open f O_RDWR|O_CREAT|O_SYNC
 			fwrite h sync

@@ -20,6 +20,7 @@ type oneTree struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	index   uint64
+	all     []*oneSession
 }
 
 func newOneTree(t testing.TB) *oneTree {
@@ -53,7 +54,9 @@ func (o *oneTree) open(t testing.TB, ledger *Ledger) *oneSession {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &oneSession{o: o, id: res.Reply.Session, ledger: ledger}
+	s := &oneSession{o: o, id: res.Reply.Session, ledger: ledger}
+	o.all = append(o.all, s)
+	return s
 }
 
 // oneSession is a mount's session: the fsop.Caller that kernel is given.
@@ -90,19 +93,20 @@ func (s *oneSession) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, 
 	if res.Status != tree.Applied {
 		return nil, fsop.Fail(fsop.Fenced, "status %d", res.Status)
 	}
-	if u, ok := req.Op.(*fsop.Unlink); ok && s.seq%64 == 0 {
-		_ = u
-		return res.Reply, s.o.reap(s)
+	if s.seq%64 == 0 {
+		return res.Reply, s.o.reap()
 	}
 	return res.Reply, nil
 }
 
 // reap removes the orphans that nobody has open. The caller holds mu.
-func (o *oneTree) reap(s *oneSession) error {
+func (o *oneTree) reap() error {
 	all := o.tree.Orphans(1000)
 	open := map[fsop.Ino]bool{}
-	for _, ino := range s.ledger.OpenOf(all) {
-		open[ino] = true
+	for _, s := range o.all {
+		for _, ino := range s.ledger.OpenOf(all) {
+			open[ino] = true
+		}
 	}
 	var gone []fsop.Ino
 	for _, ino := range all {

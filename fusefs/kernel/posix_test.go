@@ -18,5 +18,8 @@ func TestPosixTwoMounts(t *testing.T) {
 	o := newOneTree(t)
 	a, _ := mountTree(t, o)
 	b, _ := mountTree(t, o)
-	posix.Run(t, posix.Env{Dir: a.Dir(), Peer: b.Dir()})
+	posix.Run(t, posix.Env{Dir: a.Dir(), Peer: b.Dir(), Caps: posix.Caps{
+		posix.CapDirFlock:  "the kernel's FUSE keeps flock of directories to itself",
+		posix.CapAppendPos: "the kernel moves the position from the size that it knew",
+	}})
 }
