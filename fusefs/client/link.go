@@ -38,6 +38,7 @@ const (
 // Run keeps the session attached until ctx ends. Calls in flight then fail.
 func (s *Session) Run(ctx context.Context) error {
 	defer s.end()
+	failed := 0 // in a row
 	for try := 0; ctx.Err() == nil; try++ {
 		m, hinted, ok := s.pick(try)
 		if ok {
@@ -45,13 +46,17 @@ func (s *Session) Run(ctx context.Context) error {
 			if err != nil && ctx.Err() == nil {
 				s.log.Debug("connection to worker ended", zap.Uint64("member", m.ID), zap.Error(err))
 			}
-			s.detached()
+			if s.detached() {
+				failed = 0
+			}
 		}
 		s.janitor(s.cfg.Clock.Mono())
 		if s.hinted() && !hinted {
 			continue
 		}
-		s.pause(ctx, retryAfter+time.Duration(s.cfg.Rand()%uint64(retryAfter)))
+		wait := min(retryFirst<<min(failed, 8), retryMost)
+		failed++
+		s.pause(ctx, wait+time.Duration(s.cfg.Rand()%uint64(wait)))
 	}
 	return nil
 }
@@ -396,12 +401,15 @@ func (s *Session) renewed(l *link, sent time.Duration) {
 	s.mu.expires = max(s.mu.expires, sent+l.ttl)
 }
 
-// detached ends the use of a connection. Leases hold until their term passes:
-// until then the coordinator waits for it.
-func (s *Session) detached() {
+// detached ends the use of a connection, and reports whether it had been
+// attached. Leases hold until their term passes: until then the coordinator
+// waits for it.
+func (s *Session) detached() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.mu.link != nil
 	s.mu.link = nil
+	return was
 }
 
 // end fails everything in flight: the mount is over.

@@ -64,7 +64,8 @@ const (
 	dialTimeout      = time.Second
 	attachTimeout    = 1500 * time.Millisecond
 	janitorEvery     = 100 * time.Millisecond
-	retryAfter       = 25 * time.Millisecond // plus as much again at random
+	retryFirst       = 4 * time.Millisecond  // doubled with each failure in a row,
+	retryMost        = 64 * time.Millisecond // up to here, plus as much again at random
 	bytesInFlight    = 4 << 20               // data of mutations without an answer
 	perMutation      = 16 << 10              // what each counts beside its data, so at most 256
 )

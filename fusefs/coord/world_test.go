@@ -66,7 +66,7 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 }
 
 func newWorld(t *testing.T, n int) *world {
-	w := &world{t: t, clock: &clock{start: time.Now()}, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), leader: -1}
+	w := &world{t: t, clock: &clock{start: time.Now()}, log: zaptest.NewLogger(t, zaptest.Level(logLevel)), leader: -1}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -363,3 +363,6 @@ func (s server) ReplyParts(id uint64, release func(), parts ...[]byte) {
 
 func (s server) Push(payload []byte) { s.deliver(func(r client.Receiver) { r.Push(payload) }) }
 func (s server) Close()              { s.p.Close() }
+
+// logLevel of the world; raise it to see sessions and terms come and go.
+var logLevel = zap.WarnLevel
