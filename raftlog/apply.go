@@ -2,7 +2,6 @@ package raftlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,9 +29,6 @@ type applyWork struct {
 type applyDone struct {
 	changes   []appliedChange
 	responses []*pb.Message
-	last      uint64
-	// count and bytes are proposals among the entries, of term.
-	entries []*pb.Entry
 }
 
 type appliedChange struct {
@@ -152,7 +148,6 @@ func (a *applier) apply(works []applyWork) error {
 	if err != nil {
 		return fmt.Errorf("apply up to entry %d: %w", a.index, err)
 	}
-	done.last = a.index
 	a.g.applied.set(a.index)
 	a.g.post(event{kind: eventApplied, applied: done})
 	return a.checkpoint.afterApply()
@@ -171,7 +166,6 @@ func (a *applier) take(e *pb.Entry) (*appliedChange, error) {
 	}
 	if cc == nil {
 		entry.Data = e.GetData()
-		a.checkpoint.written(len(entry.Data))
 	}
 	a.batch = append(a.batch, entry)
 	if cc == nil {
@@ -202,5 +196,3 @@ func (a *applier) ask(call func() error) error {
 		return ErrStopped
 	}
 }
-
-var errCheckpointRuns = errors.New("a checkpoint is being taken")

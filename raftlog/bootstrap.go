@@ -31,6 +31,7 @@ var genesisPlace = entryID{index: 1, term: 1}
 //
 // Of cfg it uses FS, Dir, Expect, Rand, Log and Limits.
 func Bootstrap(cfg Config, members []Member) error {
+	cfg.Limits = cfg.Limits.withDefaults()
 	if err := cfg.Expect.validate(); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ type checkpointer struct {
 	ctx context.Context
 	wg  sync.WaitGroup
 
-	// bytes counts what was applied since the last checkpoint began.
-	bytes   int64
+	// began is what had been written when the last checkpoint began.
+	began   int64
 	wanted  bool
 	running bool
 	// waiters are told when the next checkpoint that begins is named.
@@ -24,11 +24,12 @@ type checkpointer struct {
 // perEntryBytes is what an entry takes in the journal besides its data.
 const perEntryBytes = 32
 
-func (k *checkpointer) written(dataBytes int) { k.bytes += int64(dataBytes) + perEntryBytes }
+// checkpointsKept is how many checkpoints a machine keeps.
+const checkpointsKept = 2
 
 // afterApply begins a checkpoint when it is time.
 func (k *checkpointer) afterApply() error {
-	if k.running || !k.wanted && k.bytes < k.a.g.cfg.Limits.CheckpointBytes {
+	if k.running || !k.wanted && k.a.g.persister.written.Load()-k.began < k.a.g.cfg.Limits.CheckpointBytes {
 		return nil
 	}
 	return k.begin()
@@ -54,7 +55,7 @@ func (k *checkpointer) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin checkpoint at %d: %w", index, err)
 	}
-	k.bytes, k.wanted, k.running = 0, false, true
+	k.began, k.wanted, k.running = a.g.persister.written.Load(), false, true
 	waiters := k.waiters
 	k.waiters = nil
 	meta := &CheckpointMeta{Index: index, Term: term, Extra: extra}
@@ -88,7 +89,9 @@ func (k *checkpointer) ended(meta *CheckpointMeta, oldest uint64, err error, wai
 		return
 	}
 	g.post(event{kind: eventCall, call: func(c *core) { c.checkpointNamed(meta) }})
-	g.persister.add(&journalWrite{trim: min(oldest, meta.Index)})
+	trim := min(oldest, meta.Index)
+	g.persister.trimTo.Store(max(trim, g.persister.trimTo.Load()))
+	g.persister.add(&journalWrite{trim: trim})
 	if k.wanted {
 		if err := k.begin(); err != nil {
 			g.fail(err)
@@ -117,6 +120,25 @@ func (g *Group) wantCheckpoint(named chan error) {
 			g.fail(err)
 		}
 	}})
+}
+
+// checkpointNow takes a checkpoint for the persister, and waits for it.
+func (a *applier) checkpointNow() error {
+	named := make(chan error, 1)
+	if err := a.ask(func() error { return a.checkpoint.want(named) }); err != nil {
+		return err
+	}
+	if a.g.cfg.Manual {
+		if err := a.work(); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-named:
+		return err
+	case <-a.g.stop.done:
+		return ErrStopped
+	}
 }
 
 // TakeCheckpoint takes a checkpoint now, and returns when it is named.

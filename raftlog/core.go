@@ -167,14 +167,25 @@ func (c *core) propose() {
 		return
 	}
 	c.clock.traffic()
+	var bytes int64
 	for _, e := range entries {
-		c.inflight++
-		c.inflightBytes += int64(len(e.GetData()))
+		bytes += int64(len(e.GetData()))
 	}
 	err := c.rn.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(c.id), Entries: entries})
 	if err != nil {
-		// The protocol refuses in a state that was excluded above. Nothing was
-		// logged, and nobody would be told: that must not go unnoticed.
+		c.refused(err)
+		c.g.release(int64(len(entries)), bytes)
+		return
+	}
+	c.inflight += int64(len(entries))
+	c.inflightBytes += bytes
+}
+
+// refused is called when the protocol takes no proposal: another message of the
+// same round has just ended the leadership, and the machine will be told so.
+func (c *core) refused(err error) {
+	if s := c.rn.BasicStatus(); s.RaftState == raft.StateLeader && s.GetTerm() == c.led {
+		// Nobody would be told: that must not go unnoticed.
 		panic(fmt.Sprintf("leader of term %d refused a proposal: %v", c.led, err))
 	}
 }

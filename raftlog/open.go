@@ -148,6 +148,7 @@ func (o *opening) assemble() (*Group, error) {
 	g.persister = &persister{g: g, log: &diskLog{Journal: o.journal}, wake: make(chan struct{}, 1)}
 	g.applier = &applier{g: g, wake: make(chan struct{}, 1), membership: o.membership, index: o.index, term: o.term}
 	g.applier.checkpoint.a = g.applier
+	g.persister.written.Store(o.journal.Usage().LiveBytes)
 	c := &core{
 		g: g, log: g.log, id: id, membership: o.membership, checkpoint: o.checkpoint,
 		clock: clockwork{timing: cfg.Timing},
@@ -222,8 +223,17 @@ func (c *core) newProtocol(hard *pb.HardState, applied uint64) (err error) {
 func (c Config) journal() wal.Config {
 	return wal.Config{
 		FS: c.FS, Dir: path.Join(c.Dir, "journal"), Identity: c.Expect.journalID(), Rand: c.Rand,
-		Log: c.Log, SegmentSize: c.Limits.SegmentBytes, CacheBytes: 1,
+		Log: c.Log, SegmentSize: c.Limits.SegmentBytes, MaxSegments: c.segments(), CacheBytes: 1,
 	}
+}
+
+// segments is how many files the journal may use.
+func (c Config) segments() int {
+	size := c.Limits.SegmentBytes
+	if size == 0 {
+		size = wal.DefaultSegmentSize
+	}
+	return int(max(c.Limits.JournalBytes/size, 4))
 }
 
 // journalID is what the journal writes into its records, so that it never

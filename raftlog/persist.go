@@ -2,12 +2,15 @@ package raftlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"tak-os.org/tak-replicated/raftlog/wal"
 )
 
 // journalWrite is what has to be durable before its responses may leave.
@@ -39,6 +42,10 @@ type persister struct {
 		sync.Mutex
 		queue []*journalWrite
 	}
+	// written counts the bytes that the journal grew by, since ever.
+	written atomic.Int64
+	// trimTo is the index up to which checkpoints have made entries superfluous.
+	trimTo atomic.Uint64
 	// since is when the write under way began (Clock.Now, never 0), 0 for none.
 	since atomic.Int64
 }
@@ -131,7 +138,7 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 		trim = max(trim, w.trim)
 	}
 	if len(batches) > 0 || len(responses) > 0 {
-		if err := p.timed(func() error { return p.log.Append(hard, batches) }); err != nil {
+		if err := p.append(hard, batches); err != nil {
 			return 0, fmt.Errorf("append to journal: %w", err)
 		}
 	} else if hard != nil {
@@ -147,6 +154,44 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 	done.responses = p.answer(responses)
 	p.g.post(event{kind: eventAppended, appended: done})
 	return n, nil
+}
+
+// append appends, and makes room first if there is none.
+func (p *persister) append(hard *pb.HardState, batches [][]*pb.Entry) error {
+	err := p.timed(func() error { return p.log.Append(hard, batches) })
+	if errors.Is(err, wal.ErrFull) {
+		if err := p.makeRoom(); err != nil {
+			return err
+		}
+		err = p.timed(func() error { return p.log.Append(hard, batches) })
+	}
+	p.written.Add(journalBytes(batches))
+	return err
+}
+
+// makeRoom takes checkpoints until the oldest one kept is new, and trims.
+func (p *persister) makeRoom() error {
+	p.g.log.Warn("journal is full")
+	for range checkpointsKept {
+		if err := p.g.applier.checkpointNow(); err != nil {
+			return err
+		}
+	}
+	return p.log.Trim(p.trimTo.Load())
+}
+
+// blockBytes is what the journal takes at least for a batch.
+const blockBytes = 4096
+
+// journalBytes is about what batches take in the journal.
+func journalBytes(batches [][]*pb.Entry) int64 {
+	total := int64(blockBytes)
+	for _, entries := range batches {
+		for _, e := range entries {
+			total += int64(len(e.GetData())) + perEntryBytes
+		}
+	}
+	return total
 }
 
 // answer sends the responses that are for others, and returns those for the

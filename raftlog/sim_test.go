@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func newCluster(t *testing.T, seed uint64, n int) *cluster {
 		t: t, rand: rand.New(rand.NewPCG(seed, 1)),
 		applied: map[uint64]raftlog.Entry{}, answered: map[string]uint64{},
 		log:    zap.NewNop(),
-		limits: raftlog.Limits{SegmentBytes: 16 * 4096, CheckpointBytes: 1 << 40, MessageBytes: 4096, CacheBytes: 4096},
+		limits: raftlog.Limits{SegmentBytes: 16 * 4096, CheckpointBytes: 1 << 40, JournalBytes: 2 << 20, MessageBytes: 4096, CacheBytes: 4096},
 	}
 	if testing.Verbose() {
 		c.log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
@@ -139,7 +140,6 @@ func (nd *node) crash(keep disk.Keep) {
 	nd.c.net.Crash(nd.id)
 	nd.disk = nd.disk.Crash(keep)
 	_ = nd.group.Close() // ends its goroutines; its disk is gone
-	nd.c.net.Wait()
 }
 
 // see checks that nobody applies anything else at an index.
@@ -171,6 +171,7 @@ func (c *cluster) step() {
 	c.steps++
 	c.now += 10 * time.Millisecond
 	c.net.Step()
+	runtime.Gosched() // streams have goroutines of their own
 	for _, nd := range c.nodes {
 		if nd.down {
 			continue
