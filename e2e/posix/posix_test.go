@@ -3,6 +3,7 @@ package posix
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,42 @@ func TestLocalPeer(t *testing.T) {
 		t.Fatalf("bind mount: %v", err)
 	}
 	defer unix.Unmount(peer, unix.MNT_DETACH)
-	Run(t, Env{Dir: dir, Peer: peer, Local: true, Caps: localCaps})
+	// Compiling Go once a run is enough.
+	RunGroups(t, Env{Dir: dir, Peer: peer, Local: true, Caps: localCaps}, without("programs", "go build with its cache"))
+}
+
+// TestTmpfsControl runs what ext4 cannot show on a tmpfs mounted noatime, so that
+// every case has a control.
+func TestTmpfsControl(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting tmpfs needs root")
+	}
+	dir := openDir(t)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOATIME, "mode=755,size=64m"); err != nil {
+		t.Fatalf("mount tmpfs: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	var groups []Group
+	for _, g := range Suite {
+		g.Cases = slices.DeleteFunc(slices.Clone(g.Cases), func(cs Case) bool {
+			return !slices.ContainsFunc(cs.Needs, func(need Cap) bool { return localCaps[need] != "" })
+		})
+		if len(g.Cases) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	RunGroups(t, Env{Dir: dir, Local: true}, groups)
+}
+
+// without is the suite less one case.
+func without(group, name string) (groups []Group) {
+	for _, g := range Suite {
+		if g.Name == group {
+			g.Cases = slices.DeleteFunc(slices.Clone(g.Cases), func(cs Case) bool { return cs.Name == name })
+		}
+		groups = append(groups, g)
+	}
+	return groups
 }
 
 // openDir is a temporary directory that other users can reach.

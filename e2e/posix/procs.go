@@ -2,12 +2,9 @@ package posix
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // proc is a running program.
@@ -70,17 +67,5 @@ func (c *C) need(programs ...string) {
 		if _, err := exec.LookPath(p); err != nil {
 			c.Skipf("%s is not installed", p)
 		}
-	}
-}
-
-// waitExit reports a program's exit within a time.
-func (p *proc) waitExit(d time.Duration) error {
-	ch := make(chan error, 1)
-	go func() { ch <- p.cmd.Wait() }()
-	select {
-	case err := <-ch:
-		return err
-	case <-time.After(d):
-		return fmt.Errorf("still running after %v: %w", d, unix.ETIMEDOUT)
 	}
 }
