@@ -24,6 +24,7 @@ func Open(cfg Config) (*Group, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Rand = &sharedRand{rand: cfg.Rand}
 	rec, err := readRecord(cfg.FS, cfg.Dir)
 	if errors.Is(err, ErrNotInitialised) {
 		return nil, &StateLostError{Reason: "identity is missing"}
@@ -234,6 +235,18 @@ func (c Config) segments() int {
 		size = wal.DefaultSegmentSize
 	}
 	return int(max(c.Limits.JournalBytes/size, 4))
+}
+
+// sharedRand lets the protocol and the journal draw from one source.
+type sharedRand struct {
+	mu   sync.Mutex
+	rand Rand
+}
+
+func (r *sharedRand) Uint64() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rand.Uint64()
 }
 
 // journalID is what the journal writes into its records, so that it never
