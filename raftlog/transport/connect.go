@@ -79,7 +79,7 @@ func (t *Transport) connect(ctx context.Context, member, incarnation uint64, p P
 	if p.Addr == "" {
 		return nil, answer{}, ErrUnknownPeer
 	}
-	conn, err := framed.Dial(ctx, p.Addr, t.cfg.Credentials.ClientTLS(p.ServerName), kind, t.cfg.Bounds)
+	conn, err := framed.Dial(ctx, p.Addr, t.cfg.Credentials.ClientTLS(p.ServerName), kind, t.bounds(kind))
 	if err != nil {
 		return nil, answer{}, err
 	}
@@ -97,7 +97,7 @@ func (t *Transport) connect(ctx context.Context, member, incarnation uint64, p P
 }
 
 func (t *Transport) greet(conn *framed.Conn, h hello) (answer, error) {
-	if err := conn.SetReadDeadline(t.cfg.Clock.Now().Add(helloTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return answer{}, err
 	}
 	if err := conn.Send(frameHello, 0, h.encode()); err != nil {
@@ -172,7 +172,7 @@ func (t *Transport) serve(in Incoming, with func(ctx context.Context, l *link, i
 }
 
 func (t *Transport) readHello(conn *framed.Conn) (hello, error) {
-	if err := conn.SetReadDeadline(t.cfg.Clock.Now().Add(helloTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return hello{}, err
 	}
 	head, payload, err := conn.ReadFrame()

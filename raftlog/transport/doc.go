@@ -44,5 +44,5 @@
 // # After a crash
 //
 // Nothing is kept on disk. The other side sees the connection end, or within
-// about ten seconds that its data is not acknowledged, and dials anew.
+// three seconds that its data is not acknowledged, and dials anew.
 package transport

@@ -22,8 +22,11 @@ const (
 	ConnsMost = 512
 	// handshakesMost is how many of them may still be in their handshake.
 	handshakesMost = 64
-	acceptTimeout  = 5 * time.Second
-	acceptRetryMax = time.Second
+	// identityConnsMost is how many of them one certificate's holder has: none
+	// keeps the others out.
+	identityConnsMost = 64
+	acceptTimeout     = 5 * time.Second
+	acceptRetryMax    = time.Second
 )
 
 // errCertificateExpired ends a connection whose certificate has run out.
@@ -74,6 +77,11 @@ type Server struct {
 	conns      atomic.Int64
 	handshakes atomic.Int64
 	refused    atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+		perIdentity map[pki.Identity]int
+	}
 }
 
 type service struct {
@@ -89,12 +97,14 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.AcceptTimeout == 0 {
 		cfg.AcceptTimeout = acceptTimeout
 	}
-	return &Server{
+	s := &Server{
 		cfg:      cfg,
 		tls:      cfg.Credentials.ServerTLS(),
 		log:      cfg.Log.Named("port"),
 		services: map[framed.Kind]service{},
 	}
+	s.mu.perIdentity = map[pki.Identity]int{}
+	return s
 }
 
 // Handle makes serve the handler of a kind of connection, with the given
@@ -172,6 +182,9 @@ func (s *Server) serve(ctx context.Context, raw net.Conn) {
 			return bounds, err
 		})
 	s.handshakes.Add(-1)
+	if in.Peer != (pki.Identity{}) {
+		defer s.leave(in.Peer)
+	}
 	if err != nil {
 		s.refused.Add(1)
 		s.log.Debug("connection refused", zap.Error(err))
@@ -203,7 +216,35 @@ func (s *Server) admit(kind framed.Kind, state tls.ConnectionState) (Incoming, f
 		}
 	}
 	until, err := pki.PeerNotAfter(state)
-	return Incoming{Peer: id, NotAfter: until}, sv.bounds, err
+	if err != nil {
+		return Incoming{}, framed.Config{}, err
+	}
+	if !s.join(id) {
+		return Incoming{}, framed.Config{}, &framed.RefusedError{
+			Code: framed.CodeBusy,
+			Text: fmt.Sprintf("%s has %d connections already", id, identityConnsMost),
+		}
+	}
+	return Incoming{Peer: id, NotAfter: until}, sv.bounds, nil
+}
+
+// join counts a connection of id, if there is room for it.
+func (s *Server) join(id pki.Identity) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.perIdentity[id] >= identityConnsMost {
+		return false
+	}
+	s.mu.perIdentity[id]++
+	return true
+}
+
+func (s *Server) leave(id pki.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.perIdentity[id]--; s.mu.perIdentity[id] == 0 {
+		delete(s.mu.perIdentity, id)
+	}
 }
 
 // sleep waits and reports whether ctx still lives.

@@ -167,6 +167,36 @@ func TestConnectionsAreBounded(t *testing.T) {
 	conns[1].Close()
 }
 
+// One holder of a certificate does not keep the others out.
+func TestConnectionsOfOneHolderAreBounded(t *testing.T) {
+	v := newVolume(t, "vol-1")
+	_, s := port(t, v, same, func(s *Server) {
+		s.Handle(framed.KindClient, framed.Config{}, echo)
+	})
+	greedy := v.credentials(pki.RoleClient, "n1")
+	for range identityConnsMost {
+		c, err := v.dial(greedy, "r1", framed.KindClient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	var refused *framed.RefusedError
+	if _, err := v.dial(greedy, "r1", framed.KindClient); !errors.As(err, &refused) || refused.Code != framed.CodeBusy {
+		t.Fatalf("one too many: %v", err)
+	}
+	c, err := v.dial(v.credentials(pki.RoleClient, "n2"), "r1", framed.KindClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	eventually(t, "the other one has left", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.mu.perIdentity) == 1
+	})
+}
+
 // laterClock is behind or ahead of the machine's clock.
 type laterClock time.Duration
 

@@ -19,6 +19,8 @@ const (
 	// ever naming them.
 	strangersMost = 16
 	helloTimeout  = 5 * time.Second
+	// messageUnacked is how long messages may go without an answer of TCP.
+	messageUnacked = 3 * time.Second
 )
 
 // Errors of a Transport.
@@ -85,8 +87,19 @@ func New(cfg Config) *Transport {
 // Register makes s hand the connections of other replicas to t. It comes
 // before s runs.
 func (t *Transport) Register(s *Server) {
-	s.Handle(framed.KindPeerMessage, t.cfg.Bounds, t.serveMessages)
-	s.Handle(framed.KindPeerStream, t.cfg.Bounds, t.serveStream)
+	s.Handle(framed.KindPeerMessage, t.bounds(framed.KindPeerMessage), t.serveMessages)
+	s.Handle(framed.KindPeerStream, t.bounds(framed.KindPeerStream), t.serveStream)
+}
+
+// bounds are those of a connection of a kind. A message connection over a path
+// that has died has to be made anew soon after the path is back, earlier than
+// TCP would try again. The receiver of a stream may be busy with its disk.
+func (t *Transport) bounds(kind framed.Kind) framed.Config {
+	b := t.cfg.Bounds
+	if kind == framed.KindPeerMessage && b.UnackedTimeout == 0 {
+		b.UnackedTimeout = messageUnacked
+	}
+	return b
 }
 
 // Run lets the transport work for h until ctx ends, and returns when all that

@@ -22,6 +22,9 @@ type Config struct {
 	FrameTimeout time.Duration
 	// WriteTimeout bounds how long the socket may take nothing (10 s).
 	WriteTimeout time.Duration
+	// UnackedTimeout is how long what was written may go without an answer
+	// from the other side's TCP (10 s); counted in milliseconds.
+	UnackedTimeout time.Duration
 	// Pooled takes payloads from the pool that PutBuffer fills. Set it where
 	// most payloads are given back.
 	Pooled bool
@@ -33,6 +36,7 @@ func (c Config) withDefaults() Config {
 	setDuration(&c.AcceptTimeout, 5*time.Second)
 	setDuration(&c.FrameTimeout, 30*time.Second)
 	setDuration(&c.WriteTimeout, 10*time.Second)
+	setDuration(&c.UnackedTimeout, 10*time.Second)
 	return c
 }
 
@@ -67,16 +71,20 @@ func newConn(raw net.Conn, cfg Config, wrap func(net.Conn) *tls.Conn) *Conn {
 	c.tls = wrap(c.sock)
 	c.reader.tls = c.tls
 	c.writer = newWriter(c.tls, c.sock, c.CloseWith)
-	c.adopt(cfg)
+	c.cfg = cfg.withDefaults()
 	return c
 }
 
-// adopt sets the bounds; it comes before the first frame.
+// adopt sets the bounds. It comes before the first frame, and ends the
+// handshake.
 func (c *Conn) adopt(cfg Config) {
 	c.cfg = cfg.withDefaults()
 	c.reader.timeout, c.reader.most, c.reader.pooled = c.cfg.FrameTimeout, c.cfg.PayloadMost, c.cfg.Pooled
 	c.writer.most = c.cfg.QueueMost
-	c.sock.writeTimeout = c.cfg.WriteTimeout
+	c.sock.mu.Lock()
+	c.sock.writeTimeout, c.sock.shaken = c.cfg.WriteTimeout, true
+	c.sock.mu.Unlock()
+	tuneTCP(c.sock.Conn, c.cfg.UnackedTimeout)
 }
 
 // State returns what the handshake has found out about the other side.
@@ -206,7 +214,7 @@ func (c *Conn) Finish(atMost time.Duration) {
 		return
 	}
 	var sink [512]byte
-	if err := c.tls.CloseWrite(); err != nil {
+	if err := c.closeWrite(); err != nil {
 		return
 	}
 	if half, ok := c.sock.Conn.(interface{ CloseWrite() error }); ok {
@@ -217,6 +225,14 @@ func (c *Conn) Finish(atMost time.Duration) {
 			return
 		}
 	}
+}
+
+// closeWrite tells the other side's TLS that nothing follows.
+func (c *Conn) closeWrite() error {
+	if err := c.tls.CloseWrite(); err != nil {
+		return err
+	}
+	return c.sock.flush()
 }
 
 // isTimeout tells whether err comes from a deadline.

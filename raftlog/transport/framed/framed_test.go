@@ -527,3 +527,60 @@ func TestBufferClasses(t *testing.T) {
 		t.Fatal("a foreign buffer came back")
 	}
 }
+
+// An alert of the reading side neither waits for a full socket nor is lost
+// before what was written earlier.
+func TestAlertBehindAFullSocket(t *testing.T) {
+	c, s := connect(t, Config{QueueMost: 64 << 20}, Config{})
+	for i := range 100 {
+		if err := c.Send(1, uint64(i), make([]byte, 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.tls.CloseWrite() }()
+	for i := range 100 {
+		if h, _, err := s.ReadFrame(); err != nil || h.ID != uint64(i) {
+			// The alert may come between two batches: then the rest is cut off.
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Fatalf("frame %d: %+v %v", i, h, err)
+			}
+			break
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// net.Pipe has no descriptor: writes always wait, in a goroutine.
+func TestWithoutDescriptor(t *testing.T) {
+	serverTLS, clientTLS := trust(t)
+	near, far := net.Pipe()
+	accepted := make(chan *Conn, 1)
+	go func() {
+		s, _, err := Accept(context.Background(), far, serverTLS, 5*time.Second, admitAll(Config{}))
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- s
+	}()
+	c, err := Client(context.Background(), near, clientTLS, KindClient, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := <-accepted
+	defer s.Close()
+	defer c.Close()
+	for i := range 10 {
+		if err := c.Send(1, uint64(i), content(i, 30_000*(i%3))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		h, p, err := s.ReadFrame()
+		if err != nil || h.ID != uint64(i) || !bytes.Equal(p, content(i, 30_000*(i%3))) {
+			t.Fatalf("frame %d: %+v %v", i, h, err)
+		}
+	}
+}

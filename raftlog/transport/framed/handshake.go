@@ -47,14 +47,17 @@ func Client(ctx context.Context, raw net.Conn, tlsCfg *tls.Config, kind Kind, cf
 }
 
 func (c *Conn) greet(ctx context.Context, kind Kind) error {
-	tuneTCP(c.sock.Conn)
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		return err
 	}
 	if _, err := c.tls.Write(AppendPreface(nil, kind)); err != nil {
 		return fmt.Errorf("write preface: %w", err)
 	}
-	return readGreeting(c.tls)
+	if err := readGreeting(c.tls); err != nil {
+		return err
+	}
+	c.adopt(c.cfg)
+	return nil
 }
 
 // Admit decides on a connection of a kind, from what its certificate says, and
@@ -83,7 +86,6 @@ func Accept(ctx context.Context, raw net.Conn, tlsCfg *tls.Config, atMost time.D
 }
 
 func (c *Conn) welcome(ctx context.Context, admit Admit) (Kind, error) {
-	tuneTCP(c.sock.Conn)
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		return 0, err
 	}
@@ -104,7 +106,9 @@ func (c *Conn) welcome(ctx context.Context, admit Admit) (Kind, error) {
 	if err != nil {
 		return kind, err
 	}
+	if _, err = c.tls.Write(appendGreeting(nil, CodeWelcome, "")); err != nil {
+		return kind, err
+	}
 	c.adopt(cfg)
-	_, err = c.tls.Write(appendGreeting(nil, CodeWelcome, ""))
-	return kind, err
+	return kind, nil
 }

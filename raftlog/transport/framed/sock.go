@@ -19,6 +19,7 @@ type sock struct {
 	writeTimeout time.Duration
 
 	mu        sync.Mutex // held during blocking writes too
+	shaken    bool       // the handshake is over
 	gathering bool       // between begin and the flush that ends it
 	mayBlock  bool
 	pending   []byte // ciphertext in order; pending[:off] has been written
@@ -59,16 +60,23 @@ func (s *sock) begin(mayBlock bool) {
 	s.mu.Unlock()
 }
 
-// Write is called by TLS: for the records of a batch, and at any time by the
-// reading side for an alert.
+// Write is called by TLS: for the handshake, for the records of a batch, and at
+// any time by the reading side for an alert. That one must not wait with the
+// lock, because Send would wait for it: what the socket does not take of it goes
+// with the next flush.
 func (s *sock) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.gathering && len(s.pending) == s.off {
+	if !s.shaken || s.raw == nil && !s.gathering && len(s.pending) == s.off {
 		return s.Conn.Write(p)
 	}
 	s.pending = append(s.pending, p...)
-	if s.gathering && s.mayBlock && len(s.pending)-s.off >= flushAt {
+	switch {
+	case !s.gathering:
+		if _, err := s.tryLocked(); err != nil {
+			return 0, err
+		}
+	case s.mayBlock && len(s.pending)-s.off >= flushAt:
 		if err := s.flushLocked(); err != nil {
 			return 0, err
 		}
@@ -82,8 +90,12 @@ func (s *sock) tryFlush() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gathering = false
+	return s.tryLocked()
+}
+
+func (s *sock) tryLocked() (bool, error) {
 	if s.raw == nil {
-		return false, nil
+		return len(s.pending) == s.off, nil
 	}
 	for s.off < len(s.pending) {
 		if err := s.raw.Write(s.try); err != nil {

@@ -6,7 +6,8 @@ import (
 )
 
 // Stream is a connection that has stopped being frames: bytes both ways. One
-// goroutine may read while another one writes.
+// goroutine may read while another one writes. io.EOF says only that nothing
+// more comes: what is carried must tell by itself whether it is complete.
 type Stream struct{ c *Conn }
 
 var _ io.ReadWriteCloser = (*Stream)(nil)
@@ -46,7 +47,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 }
 
 // CloseWrite tells the other side that nothing follows: it reads io.EOF.
-func (s *Stream) CloseWrite() error { return s.c.tls.CloseWrite() }
+func (s *Stream) CloseWrite() error { return s.c.closeWrite() }
 
 // Close ends the stream both ways at once.
 func (s *Stream) Close() error { return s.c.Close() }

@@ -7,12 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unackedMost is how long sent data may stay unacknowledged.
-const unackedMost = 10 * time.Second
-
 // tuneTCP makes a connection fail when the other machine has gone. Small
 // writes are never delayed: that is Go's default.
-func tuneTCP(c net.Conn) {
+func tuneTCP(c net.Conn, unacked time.Duration) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return
@@ -24,6 +21,6 @@ func tuneTCP(c net.Conn) {
 	}
 	// Without the option TCP gives up later: nothing else depends on it.
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedMost.Milliseconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacked.Milliseconds()))
 	})
 }

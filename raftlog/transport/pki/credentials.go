@@ -160,6 +160,9 @@ func newMaterial(b Bundle, now time.Time) (*material, error) {
 	if m.identity, err = IdentityOf(m.leaf); err != nil {
 		return nil, err
 	}
+	if m.identity.Role == RoleCA {
+		return nil, fmt.Errorf("%s is an authority, and no credentials to connect with", m.identity)
+	}
 	if m.identity.Volume != volume {
 		return nil, fmt.Errorf("%w: certificate of %s, authority of %s", ErrOtherVolume, m.identity.Volume, volume)
 	}

@@ -71,7 +71,7 @@ func validName(s string) error {
 		letter := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 		inner := (c == '-' || c == '.') && i > 0 && i < len(s)-1
 		if !letter && !inner {
-			return errors.New("may hold only a-z, 0-9, and inside - and .")
+			return errors.New("may hold only a-z, 0-9 and, between them, dots and hyphens")
 		}
 	}
 	return nil

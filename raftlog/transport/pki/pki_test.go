@@ -534,3 +534,19 @@ func BenchmarkVerifyToken(b *testing.B) {
 		}
 	}
 }
+
+func FuzzPEM(f *testing.F) {
+	c := newClock()
+	ca := newCA(f, "vol-1", c)
+	pair := must[KeyPair](f)(ca.Issue(RoleClient, "n1"))
+	f.Add(ca.pair.Cert, pair.Cert, pair.Key)
+	f.Add(ca.pair.Cert, []byte("x"), []byte("y"))
+	f.Add(ca.pair.Cert, ca.pair.Cert, ca.pair.Key)
+	f.Fuzz(func(t *testing.T, authority, cert, key []byte) {
+		m, err := newMaterial(Bundle{CA: authority, Pair: KeyPair{Cert: cert, Key: key}}, c.now())
+		if err == nil && (m.identity.validate() != nil || m.identity.Role == RoleCA) {
+			t.Fatalf("identity %+v was accepted", m.identity)
+		}
+		_, _ = parseKey(key)
+	})
+}
