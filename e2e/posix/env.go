@@ -46,7 +46,10 @@ const (
 	CapLocks      Cap = "locks"
 	CapDirFlock   Cap = "flock of directories across mounts"
 	CapAppendPos  Cap = "file positions after an append behind another mount"
-	CapPrograms   Cap = "real programs"
+	// Linux hands O_TRUNC to a FUSE server that negotiated atomic O_TRUNC before it
+	// looks whether the file runs; with write access asked for, it looks first.
+	CapBusyTrunc Cap = "O_RDONLY|O_TRUNC of a running program"
+	CapPrograms  Cap = "real programs"
 )
 
 // Caps maps what is missing to the reason; cases that need it are skipped with

@@ -124,6 +124,25 @@ var nodesGroup = Group{"nodes", []Case{
 			c.Want(unix.ENOENT, unix.Access(c.Q(from+"/b/f"), unix.F_OK), "old name")
 		}
 	}},
+	{Name: "a directory moved there is moved on from here without a look", Fn: func(c *C) {
+		for _, dir := range []string{"a", "b", "a/d", "a/e"} {
+			mustMkdir(c, dir, 0o755)
+		}
+		c.put(c.P("a/d/f"), []byte("x"))
+		for i := range 10 {
+			statOf(c, c.Q("a/d/f")) // the other side knows it by its old place
+			c.OK(unix.Rename(c.P("a/d"), c.P("b/d")), "rename there")
+			if i%2 == 0 {
+				c.OK(unix.Rename(c.Q("b/d"), c.Q("a/d")), "rename here")
+			} else {
+				c.OK(unix.Renameat2(unix.AT_FDCWD, c.Q("b/d"), unix.AT_FDCWD, c.Q("a/e"), unix.RENAME_EXCHANGE), "exchange here")
+				c.same(c.get(c.P("a/e/f")), []byte("x"), "file in the exchanged directory")
+				c.OK(unix.Rename(c.P("a/e"), c.P("a/d")), "rename there")
+				c.OK(unix.Rename(c.Q("b/d"), c.Q("a/e")), "rename here")
+			}
+			c.same(c.get(c.P("a/d/f")), []byte("x"), "file in the moved directory")
+		}
+	}},
 	{Name: "a name taken by another kind of file is seen as such", Fn: func(c *C) {
 		kinds := []string{"file", "dir", "fifo", "symlink", "dir", "sock", "file"}
 		for _, k := range kinds {

@@ -235,6 +235,13 @@ var openGroup = Group{"open", Join(
 		{Name: "O_EXCL has one winner of many", Fn: func(c *C) { exclWinner(c, c.P, c.P) }},
 		{Name: "O_DIRECT reads and writes", Needs: []Cap{CapDirectIO}, Fn: directIO},
 		{Name: "a running program is ETXTBSY", Fn: textBusy},
+		{Name: "O_RDONLY|O_TRUNC of a running program is ETXTBSY and harmless", Needs: []Cap{CapBusyTrunc}, Fn: func(c *C) {
+			copyProgram(c, "prog")
+			start(c, c.P("prog"), "1000")
+			size := statOf(c, c.P("prog")).Size
+			c.Want(unix.ETXTBSY, openClose(c.P("prog"), unix.O_RDONLY|unix.O_TRUNC), "open")
+			Eq(c, statOf(c, c.Q("prog")).Size, size, "size of the program")
+		}},
 		{Name: "a program being written does not run", Fn: func(c *C) {
 			copyProgram(c, "prog")
 			fd := c.open(c.P("prog"), unix.O_RDWR)
@@ -359,7 +366,7 @@ func textBusy(c *C) {
 	p := start(c, c.P("prog"), "1000")
 	_, err := unix.Open(c.P("prog"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	c.Want(unix.ETXTBSY, err, "open of a running program for writing")
-	_, err = unix.Open(c.P("prog"), unix.O_RDONLY|unix.O_TRUNC|unix.O_CLOEXEC, 0)
+	_, err = unix.Open(c.P("prog"), unix.O_RDWR|unix.O_TRUNC|unix.O_CLOEXEC, 0)
 	c.Want(unix.ETXTBSY, err, "open of a running program with O_TRUNC")
 	c.Want(unix.ETXTBSY, unix.Truncate(c.P("prog"), 0), "truncate of a running program")
 	c.OK(unix.Rename(c.P("prog"), c.P("moved")), "rename of a running program")
