@@ -171,7 +171,8 @@ func (t *Transport) SetMembers(members []raftlog.Member) {
 
 // Send sends one message, the concatenation of parts, to a member. It does not
 // block and calls nobody: what can't be sent is dropped, and Unreachable is
-// called soon afterwards. The parts must not be changed any more.
+// called soon afterwards; a member that was never heard of is passed over in
+// silence. The parts must not be changed any more.
 func (t *Transport) Send(to uint64, parts [][]byte) {
 	l := t.link(to)
 	if l == nil {
