@@ -103,6 +103,6 @@
 // it a loss. Otherwise the log ends here; if any header was found, an empty batch
 // with the fence and a number above all of them is written, so that they never
 // count again. A batch without entries, and a seal, is complete with its copy alone;
-// if that is the last batch, Open writes it again, since the next one would take
-// the copy's place.
+// if the last ones are like this, Open writes them again, since the next one would
+// take the copy's place.
 package wal

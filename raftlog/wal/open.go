@@ -85,13 +85,17 @@ func (j *Journal) start(s *scan) error {
 }
 
 // settleTail makes the log durable as it was read: the process that wrote the last
-// batches may have died before it synced them. If of the last one only the copy
-// reads, which the next would overwrite, it is written again. If headers were found behind it,
+// batches may have died before it synced them. If of the last ones only the copies
+// read, which the next would overwrite, they are written again, one after the
+// other since each stands where the copy of the one before does. If headers were found behind it,
 // a batch above them all bars them for good, and keeps the fence.
 func (j *Journal) settleTail(s *scan) error {
 	j.unsynced = append(j.unsynced, s.chain...)
-	if s.thin != nil && s.thin.kind == kindBatch {
-		if err := j.write(s.chain[len(s.chain)-1], s.thin, nil); err != nil {
+	for _, h := range s.thin {
+		if err := j.write(s.chain[len(s.chain)-1], h, nil); err != nil {
+			return err
+		}
+		if err := j.sync(); err != nil {
 			return err
 		}
 	}

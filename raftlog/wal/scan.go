@@ -27,8 +27,8 @@ type scan struct {
 	index index
 	hard  hardState
 	fence Position
-	seq   uint64 // of the last batch that reads
-	thin  *batch // that one, if only its copy reads
+	seq   uint64   // of the last batch that reads
+	thin  []*batch // the last ones of the newest segment, if only their copies read
 
 	found []batch // headers behind it that don't belong to a batch that reads
 }
@@ -176,9 +176,10 @@ func (s *scan) take(seg *segment, h *batch, body []byte) error {
 		}
 	}
 	s.hard, s.fence, s.seq = h.hard, h.fence, h.seq
-	s.thin = nil
-	if h.isTheCopy {
-		s.thin = h
+	if h.isTheCopy && h.kind == kindBatch {
+		s.thin = append(s.thin, h)
+	} else {
+		s.thin = nil
 	}
 	seg.high = max(seg.high, h.last.Index)
 	seg.next = h.block + h.blocks()
