@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -61,29 +62,32 @@ func (m memory) store32(off int, v uint32) { atomic.StoreUint32(m.u32(off), v) }
 func (m memory) load64(off int) uint64     { return atomic.LoadUint64(m.u64(off)) }
 func (m memory) store64(off int, v uint64) { atomic.StoreUint64(m.u64(off), v) }
 
-// newMemory makes the shared memory of a new mount. The descriptor belongs to
-// the caller.
-func newMemory() (memory, int, error) {
+// newMemory makes the shared memory of a new mount.
+func newMemory() (memory, *os.File, error) {
 	fd, err := unix.MemfdCreate("mount ledger", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, -1, fmt.Errorf("create shared memory: %w", err)
+		return nil, nil, fmt.Errorf("create shared memory: %w", err)
 	}
-	if err := unix.Ftruncate(fd, layoutSize); err != nil {
-		unix.Close(fd)
-		return nil, -1, fmt.Errorf("size shared memory: %w", err)
-	}
-	// Nobody can shrink it under a reader.
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		unix.Close(fd)
-		return nil, -1, fmt.Errorf("seal shared memory: %w", err)
-	}
-	m, err := mapFile(fd)
+	f := os.NewFile(uintptr(fd), "mount ledger")
+	m, err := sizeMemory(fd)
 	if err != nil {
-		unix.Close(fd)
-		return nil, -1, err
+		f.Close()
+		return nil, nil, err
 	}
 	m.format()
-	return m, fd, nil
+	return m, f, nil
+}
+
+func sizeMemory(fd int) (memory, error) {
+	if err := unix.Ftruncate(fd, layoutSize); err != nil {
+		return nil, fmt.Errorf("size shared memory: %w", err)
+	}
+	// Nobody can shrink it under a reader.
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, fmt.Errorf("seal shared memory: %w", err)
+	}
+	return mapFile(fd)
 }
 
 func (m memory) format() {

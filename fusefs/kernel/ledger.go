@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 
@@ -28,9 +29,11 @@ type handleAt struct {
 	ino  fsop.Ino
 }
 
-// newLedger indexes what the memory holds.
+// newLedger indexes what the memory holds. The memory stays mapped as long as
+// the ledger is in use.
 func newLedger(mem memory) *Ledger {
 	l := &Ledger{mem: mem}
+	runtime.AddCleanup(l, memory.unmap, mem)
 	l.mu.flights = map[uint64][]int{}
 	for i := fsop.InFlightMax - 1; i >= 0; i-- {
 		if p, ok := l.flight(i); ok {

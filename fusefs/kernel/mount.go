@@ -38,7 +38,7 @@ type Mount struct {
 	dev      *os.File
 	fd       int
 	mem      memory
-	memFd    int
+	shared   *os.File // mem's
 	ledger   *Ledger
 	features uint64
 	resumed  bool // taken over from another process
@@ -55,7 +55,7 @@ func New(o Options) (*Mount, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, fmt.Errorf("mount %q: path is not absolute", o.Dir)
 	}
-	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1, memFd: -1}
+	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1}
 	if err := m.mount(o); err != nil {
 		m.release()
 		return nil, fmt.Errorf("mount %s: %w", o.Dir, err)
@@ -69,7 +69,7 @@ func (m *Mount) mount(o Options) error {
 		return err
 	}
 	m.fd, m.dev = fd, os.NewFile(uintptr(fd), "/dev/fuse")
-	if m.mem, m.memFd, err = newMemory(); err != nil {
+	if m.mem, m.shared, err = newMemory(); err != nil {
 		return err
 	}
 	flags, data := mountArgs(o, fd)
@@ -140,8 +140,7 @@ func (m *Mount) Dir() string { return m.dir }
 // Spec is what was stored with the mount: how to build its session.
 func (m *Mount) Spec() []byte { return m.spec }
 
-// Ledger is the mount's memory for its session. It is valid until Serve
-// returns.
+// Ledger is the mount's memory for its session.
 func (m *Mount) Ledger() *Ledger { return m.ledger }
 
 // Resumed reports whether the mount was taken over from another process.
@@ -157,14 +156,14 @@ func (m *Mount) Survives() bool { return m.features&featResend != 0 }
 func (m *Mount) Serve(ctx context.Context, caller fsop.Caller) error {
 	s := newServer(ctx, m, caller)
 	if m.resumed {
-		if err := s.takeOver(m.dir); err != nil {
-			return fmt.Errorf("ask for unanswered requests of %s: %w", m.dir, err)
+		if err := s.takeOver(m.dir); err != nil { // unmounted meanwhile: reading finds that out
+			m.log.Warn("ask for unanswered requests", zap.String("dir", m.dir), zap.Error(err))
 		}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = forceUnmount(m.dir) })
 	err := s.run()
 	stop()
-	if m.link != nil {
+	if m.link != nil && m.Survives() {
 		m.link.drop(m.id)
 	}
 	m.release()
@@ -181,11 +180,8 @@ func (m *Mount) release() {
 		if m.dev != nil {
 			m.dev.Close()
 		}
-		if m.mem != nil {
-			m.mem.unmap()
-		}
-		if m.memFd >= 0 {
-			unix.Close(m.memFd)
+		if m.shared != nil {
+			m.shared.Close()
 		}
 	})
 }

@@ -36,7 +36,7 @@ func (s *server) takeOver(dir string) error {
 	native.PutUint32(n[0:], outHeaderSize)
 	native.PutUint32(n[4:], notifyResend)
 	if _, err := unix.Write(s.dev, n[:]); err != nil {
-		return err
+		return err // reading says whether the connection has ended
 	}
 	go func() {
 		// Not waited for: it returns when its answer comes or the mount ends.

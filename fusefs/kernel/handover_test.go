@@ -1,0 +1,215 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+)
+
+// The test binary plays other processes when these are set.
+const (
+	roleVar    = "TAK_KERNEL_ROLE"
+	socketVar  = "TAK_KERNEL_KEEPER"
+	backendVar = "TAK_KERNEL_BACKEND"
+	dirVar     = "TAK_KERNEL_DIR"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Getenv(roleVar) {
+	case "":
+		os.Exit(m.Run())
+	case "server":
+		err = serverMain(os.Getenv(socketVar), os.Getenv(backendVar), os.Getenv(dirVar))
+	case "load":
+		err = loadMain(os.Getenv(dirVar))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, os.Getenv(roleVar)+":", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serverMain is a serving process: it takes over what the keeper has, or makes
+// the one mount.
+func serverMain(keeper, backend, dir string) error {
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		return err
+	}
+	log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	link, mounts, err := DialKeeper(context.Background(), keeper, log)
+	if err != nil {
+		return err
+	}
+	if len(mounts) == 0 {
+		m, err := New(Options{ID: "one", Dir: dir, FSName: "handover", Subtype: "tak-test", Link: link, Log: log, Spec: []byte(backend)})
+		if err != nil {
+			return err
+		}
+		mounts = append(mounts, m)
+	}
+	s, err := dialBackend(string(mounts[0].Spec()), mounts[0].Ledger())
+	if err != nil {
+		return err
+	}
+	return mounts[0].Serve(context.Background(), s)
+}
+
+// loadMain does what must not happen twice, until a file named stop appears,
+// and checks that each happened once.
+func loadMain(dir string) error {
+	log, err := unix.Open(filepath.Join(dir, "log"), unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	names := [2]string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	if err := os.WriteFile(names[0], nil, 0o644); err != nil {
+		return err
+	}
+	var slowest time.Duration
+	n := 0
+	for ; ; n++ {
+		begin := time.Now()
+		if _, err := unix.Write(log, fmt.Appendf(nil, "%07d\n", n)); err != nil {
+			return fmt.Errorf("append %d: %w", n, err)
+		}
+		if err := unix.Rename(names[n%2], names[1-n%2]); err != nil {
+			return fmt.Errorf("rename %d: %w", n, err)
+		}
+		link := filepath.Join(dir, fmt.Sprint("link", n))
+		if err := unix.Link(names[1-n%2], link); err != nil {
+			return fmt.Errorf("link %d: %w", n, err)
+		}
+		if n%3 == 0 {
+			if err := unix.Unlink(link); err != nil {
+				return fmt.Errorf("unlink %d: %w", n, err)
+			}
+		}
+		slowest = max(slowest, time.Since(begin))
+		if unix.Access(filepath.Join(dir, "stop"), unix.F_OK) == nil {
+			break
+		}
+	}
+	n++
+	fmt.Printf("%d rounds, slowest %v\n", n, slowest)
+	return checkLoad(dir, n, names[n%2])
+}
+
+func checkLoad(dir string, n int, name string) error {
+	b, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+	if len(lines) != n {
+		return fmt.Errorf("%d records were appended, the log has %d", n, len(lines))
+	}
+	for i, line := range lines {
+		if line != fmt.Sprintf("%07d", i) {
+			return fmt.Errorf("record %d is %q", i, line)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return err
+	}
+	if want := n - (n+2)/3 + 1; int(st.Nlink) != want {
+		return fmt.Errorf("%d links, want %d", st.Nlink, want)
+	}
+	return nil
+}
+
+// role starts the test binary as another process.
+func role(name string, env ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), append(env, roleVar+"="+name)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// handover is a keeper with one mount, served by processes that may be killed.
+type handover struct {
+	dir, socket string
+}
+
+func startHandover(t *testing.T) *handover {
+	needFuse(t)
+	b := newBackend(t, newOneTree(t))
+	h := &handover{dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- RunKeeper(ctx, KeeperConfig{
+			Socket: h.socket, Command: []string{os.Args[0]}, Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+			Env: append(os.Environ(), roleVar+"=server", socketVar+"="+h.socket, backendVar+"="+b.path, dirVar+"="+h.dir),
+		})
+	}()
+	t.Cleanup(func() {
+		if err := Unmount(h.dir); err != nil {
+			t.Error(err)
+			_ = Detach(h.dir)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	h.await(t, func(s *KeeperStatus) bool { return len(s.Mounts) == 1 })
+	watchdog(t, h.dir, 2*time.Minute)
+	return h
+}
+
+// await waits until the keeper's status is as wanted.
+func (h *handover) await(t *testing.T, want func(*KeeperStatus) bool) *KeeperStatus {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		s, err := AskKeeper(context.Background(), h.socket)
+		if err == nil && want(s) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("keeper: %+v %v", s, err)
+		}
+	}
+}
+
+// TestKillServer kills the serving process under load, again and again: no
+// application sees an error, and everything happens once.
+func TestKillServer(t *testing.T) {
+	h := startHandover(t)
+	load := role("load", dirVar+"="+h.dir)
+	load.Stderr = os.Stderr
+	out := new(strings.Builder)
+	load.Stdout = out
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const kills = 16
+	for i := range kills {
+		s := h.await(t, func(s *KeeperStatus) bool { return s.Server != 0 && s.Restarts >= i })
+		time.Sleep(time.Duration(20+80*(i%4)) * time.Millisecond) // somewhere in the load
+		if err := syscall.Kill(s.Server, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		h.await(t, func(n *KeeperStatus) bool { return n.Server != 0 && n.Server != s.Server })
+	}
+	if out, err := exec.Command("touch", filepath.Join(h.dir, "stop")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := load.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out)
+}

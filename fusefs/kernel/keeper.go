@@ -1,0 +1,305 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// KeeperConfig is what a keeper needs.
+type KeeperConfig struct {
+	Socket  string   // Unix socket at which the serving process comes
+	Command []string // the serving process; empty: somebody else starts it
+	Env     []string // its environment; nil: the keeper's own
+	Log     *zap.Logger
+}
+
+// RunKeeper holds the devices and ledgers of mounts, so that they outlive the
+// process that serves them, until ctx ends. With a Command it starts that
+// process, and again when it ends; it returns nil when the process has ended
+// well and left no mount behind.
+//
+// A process serves from its hello until its connection ends. Before another
+// gets anything, the one before has been killed and is gone: two never read
+// from one device.
+func RunKeeper(ctx context.Context, cfg KeeperConfig) error {
+	l, err := listenKeeper(cfg.Socket)
+	if err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	k := &keeper{
+		cfg: cfg, log: cfg.Log.Named("keeper"), mounts: map[string]*kept{},
+		events: make(chan event), done: make(chan struct{}),
+	}
+	defer k.group.Wait()
+	defer close(k.done)
+	defer l.Close()
+	k.group.Go(func() { k.accept(l) })
+	defer k.release()
+	return k.run(ctx)
+}
+
+func listenKeeper(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove an old socket: %w", err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// keeper is a keeper's state. It belongs to the goroutine in run; the others
+// only send events.
+type keeper struct {
+	cfg      KeeperConfig
+	log      *zap.Logger
+	mounts   map[string]*kept
+	server   *peer
+	child    *child
+	restarts int
+
+	events chan event
+	done   chan struct{}
+	group  sync.WaitGroup
+}
+
+// kept is one mount in the keeper's hands.
+type kept struct {
+	id, dir string
+	spec    []byte
+	files   []*os.File // device, ledger
+}
+
+// event is something that run has to know: a message, the end of a
+// connection, or the end of the child.
+type event struct {
+	peer  *peer
+	msg   *message
+	files []*os.File
+	err   error
+	child *child
+}
+
+// post hands an event to run; false when run has ended.
+func (k *keeper) post(e event) bool {
+	select {
+	case k.events <- e:
+		return true
+	case <-k.done:
+		closeAll(e.files)
+		return false
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (k *keeper) accept(l *net.UnixListener) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		p, err := identify(c)
+		if err != nil {
+			k.log.Warn("connection refused", zap.Error(err))
+			c.Close()
+			continue
+		}
+		k.group.Go(func() { k.receive(p) })
+	}
+}
+
+func (k *keeper) receive(p *peer) {
+	stop := make(chan struct{})
+	defer close(stop)
+	k.group.Go(func() {
+		select {
+		case <-k.done:
+			p.conn.Close()
+		case <-stop:
+		}
+	})
+	for {
+		m, files, err := recvMessage(p.conn)
+		if err != nil {
+			if !k.post(event{peer: p, err: err}) {
+				p.close()
+			}
+			return
+		}
+		if !k.post(event{peer: p, msg: m, files: files}) {
+			p.close()
+			return
+		}
+	}
+}
+
+func (k *keeper) run(ctx context.Context) error {
+	restart := time.NewTimer(0)
+	if len(k.cfg.Command) == 0 {
+		restart.Stop()
+	}
+	defer restart.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return k.stop()
+		case <-restart.C:
+			if err := k.startChild(); err != nil {
+				return fmt.Errorf("keeper: %w", err)
+			}
+		case e := <-k.events:
+			if e.child == nil {
+				k.handle(e)
+				continue
+			}
+			if k.ended(e) {
+				return nil
+			}
+			restart.Reset(e.child.backoff())
+		}
+	}
+}
+
+func (k *keeper) handle(e event) {
+	if e.err != nil {
+		k.gone(e.peer, e.err)
+		return
+	}
+	switch e.msg.Op {
+	case opHello:
+		k.hello(e)
+	case opPut:
+		k.answer(e.peer, k.put(e))
+	case opDrop:
+		k.answer(e.peer, k.drop(e))
+	case opStatus:
+		k.tell(e.peer, &message{Op: opStatus, Status: k.status()})
+	default:
+		k.answer(e.peer, fmt.Errorf("unknown operation %q", e.msg.Op))
+	}
+	closeAll(e.files)
+}
+
+func (k *keeper) status() *KeeperStatus {
+	s := &KeeperStatus{PID: os.Getpid(), Restarts: k.restarts, Mounts: []string{}}
+	if k.server != nil {
+		s.Server = k.server.pid
+	}
+	for id := range k.mounts {
+		s.Mounts = append(s.Mounts, id)
+	}
+	slices.Sort(s.Mounts)
+	return s
+}
+
+// gone handles the end of a connection. A serving process without a connection
+// is of no use, and must not be there when the next one comes.
+func (k *keeper) gone(p *peer, why error) {
+	if p == k.server {
+		k.server = nil
+		k.restarts++
+		if err := p.kill(); err != nil {
+			k.log.Error("serving process is not gone", zap.Error(err))
+		}
+		k.log.Info("serving process ended", zap.Int("pid", p.pid), zap.String("connection", why.Error()))
+	}
+	p.close()
+}
+
+// hello makes p the serving process.
+func (k *keeper) hello(e event) {
+	if err := k.admit(e.peer); err != nil {
+		k.answer(e.peer, err)
+		return
+	}
+	k.server = e.peer
+	k.log.Info("serving process", zap.Int("pid", e.peer.pid), zap.Int("mounts", len(k.mounts)))
+	for _, m := range k.mounts {
+		k.tell(e.peer, &message{Op: opKept, ID: m.id, Dir: []byte(m.dir), Spec: m.spec}, m.files...)
+	}
+	k.tell(e.peer, &message{Op: opEnd})
+}
+
+func (k *keeper) admit(p *peer) error {
+	if k.child != nil && p.pid != k.child.pid() {
+		return fmt.Errorf("process %d is not the one that the keeper started", p.pid)
+	}
+	old := k.server
+	if old == nil || old == p {
+		return nil
+	}
+	if old.pid == p.pid {
+		return fmt.Errorf("process %d serves already", p.pid)
+	}
+	if err := old.kill(); err != nil {
+		return err
+	}
+	k.restarts++
+	k.server = nil
+	return nil // its connection's end comes as an event of its own
+}
+
+func (k *keeper) put(e event) error {
+	switch {
+	case e.peer != k.server:
+		return errors.New("not the serving process")
+	case len(e.files) != filesMax:
+		return fmt.Errorf("%d descriptors instead of %d", len(e.files), filesMax)
+	case len(e.msg.Spec) > specMax:
+		return fmt.Errorf("spec has %d bytes, %d are allowed", len(e.msg.Spec), specMax)
+	case k.mounts[e.msg.ID] != nil:
+		return fmt.Errorf("mount %q is there already", e.msg.ID)
+	}
+	k.mounts[e.msg.ID] = &kept{e.msg.ID, string(e.msg.Dir), e.msg.Spec, slices.Clone(e.files)}
+	clear(e.files) // kept: handle closes nil files to no effect
+	return nil
+}
+
+func (k *keeper) drop(e event) error {
+	if e.peer != k.server {
+		return errors.New("not the serving process")
+	}
+	if m := k.mounts[e.msg.ID]; m != nil {
+		closeAll(m.files)
+		delete(k.mounts, e.msg.ID)
+	}
+	return nil
+}
+
+func (k *keeper) answer(p *peer, err error) {
+	if err != nil {
+		k.tell(p, &message{Op: opRefused, Error: err.Error()})
+		return
+	}
+	k.tell(p, &message{Op: opOK})
+}
+
+// tellTimeout bounds how long a process that does not read can hold the keeper.
+const tellTimeout = 2 * time.Second
+
+func (k *keeper) tell(p *peer, m *message, files ...*os.File) {
+	p.conn.SetWriteDeadline(time.Now().Add(tellTimeout))
+	if err := sendMessage(p.conn, m, files...); err != nil {
+		k.log.Debug("answer", zap.Int("pid", p.pid), zap.Error(err))
+	}
+}
+
+// release closes what the keeper holds: mounts that nobody serves end.
+func (k *keeper) release() {
+	for _, m := range k.mounts {
+		closeAll(m.files)
+	}
+}
