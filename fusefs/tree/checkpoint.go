@@ -117,12 +117,9 @@ func (t *Tree) pin(tmp string) error {
 		return err
 	}
 	if err := t.db.Flush(); err != nil {
-		return fmt.Errorf("flush the store: %w", err)
+		return err
 	}
-	if err := t.db.Checkpoint(t.fs.PathJoin(tmp, storeDir)); err != nil {
-		return fmt.Errorf("link the store's files: %w", err)
-	}
-	return nil
+	return t.db.Checkpoint(t.fs.PathJoin(tmp, storeDir))
 }
 
 // finishing wraps the slow half of a checkpoint with what follows it.

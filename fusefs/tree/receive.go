@@ -347,7 +347,13 @@ func (w *CheckpointWriter) Finish() error {
 
 func (w *CheckpointWriter) finish() error {
 	for name, size := range w.seen {
-		if r := w.parts[name]; strings.HasPrefix(name, storePart) && size > 0 && (r == nil || r.have != size) {
+		if !strings.HasPrefix(name, storePart) {
+			continue
+		}
+		if r := w.parts[name]; r == nil && size == 0 {
+			w.parts[name] = &received{readAt: w.meta.Index} // made by sync
+			w.unsynced[name] = struct{}{}
+		} else if r == nil || r.have != size {
 			return fmt.Errorf("part %s is not complete", name)
 		}
 	}
@@ -387,7 +393,7 @@ func (w *CheckpointWriter) assemble() error {
 			return err
 		}
 	}
-	return verifyStore(fsys, fsys.PathJoin(ck, storeDir), w.t.shared, w.t.storeLog(), w.meta.Index)
+	return verifyStore(fsys, fsys.PathJoin(ck, storeDir), w.t.shared, w.t.log, w.meta.Index)
 }
 
 // Install replaces the state by a received checkpoint, atomically: after a

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree/store"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
@@ -81,10 +82,13 @@ func (t *Tree) openNewest(named []uint64) ([]uint64, error) {
 	return nil, bad
 }
 
-func (t *Tree) storeLog() *storeLog { return &storeLog{t.log, t.fail} }
+func (t *Tree) openLive() (err error) {
+	t.db, err = store.Open(t.fs, t.gen.path(liveDir), t.shared.store, t.log, false, func(err error) { t.fail(err) })
+	return err
+}
 
-func (t *Tree) openEmpty() (err error) {
-	if t.db, err = openStore(t.fs, t.gen.path(liveDir), t.shared, t.storeLog(), false); err != nil {
+func (t *Tree) openEmpty() error {
+	if err := t.openLive(); err != nil {
 		return err
 	}
 	g, root := freshGlobals()
@@ -113,8 +117,7 @@ func (t *Tree) openCheckpoint(index uint64) error {
 	if err := cloneStore(t.fs, t.fs.PathJoin(dir, storeDir), live); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
-	t.db, err = openStore(t.fs, live, t.shared, t.storeLog(), false)
-	return err
+	return t.openLive()
 }
 
 // cloneStore makes a store that may be written to out of one that must not.

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree/store"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
@@ -32,7 +33,7 @@ type CheckpointReader struct {
 	dir  string // of the checkpoint
 	id   string // of its store: prefix of part names
 	todo []string
-	db   *pebble.DB
+	db   *store.DB
 	it   *pebble.Iterator // over its inodes
 }
 
@@ -72,14 +73,14 @@ func (r *CheckpointReader) open() (err error) {
 	if r.meta, err = checkpointMeta(r.t.fs, r.dir); err != nil {
 		return err
 	}
-	store := r.t.fs.PathJoin(r.dir, storeDir)
-	if r.todo, err = r.t.fs.List(store); err != nil {
+	db := r.t.fs.PathJoin(r.dir, storeDir)
+	if r.todo, err = r.t.fs.List(db); err != nil {
 		return err
 	}
-	if r.id, err = storeID(r.t.fs, store, r.todo); err != nil {
+	if r.id, err = storeID(r.t.fs, db, r.todo); err != nil {
 		return err
 	}
-	if r.db, err = openStore(unlocked{r.t.fs}, store, r.t.shared, r.t.storeLog(), true); err != nil {
+	if r.db, err = openReadOnly(r.t.fs, db, r.t.shared, r.t.log); err != nil {
 		return err
 	}
 	r.it, err = r.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyInode}, UpperBound: []byte{keyInode + 1}})

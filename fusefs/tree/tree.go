@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree/store"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
@@ -32,7 +32,7 @@ type Tree struct {
 	// life is held for reading while a query uses db or content, and for
 	// writing while they are replaced or closed.
 	life    sync.RWMutex
-	db      *pebble.DB
+	db      *store.DB
 	content *content
 	gen     generation
 
@@ -76,6 +76,9 @@ func Open(cfg Config) (t *Tree, err error) {
 		}
 	}()
 	if err := t.fs.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the replica's folder: %w", err)
+	}
+	if err := t.fs.SyncDir(t.fs.PathDir(cfg.Dir)); err != nil {
 		return nil, fmt.Errorf("make the replica's folder: %w", err)
 	}
 	if t.gen, err = currentGeneration(t.fs, cfg.Dir); err != nil {

@@ -72,7 +72,10 @@ func (x *tx) commit() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := x.batch.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("commit entry %d: %w", x.index, err)
+		return fmt.Errorf("commit: %w", err)
+	}
+	if err := t.failed(); err != nil {
+		return fmt.Errorf("commit: %w", err)
 	}
 	t.g = x.g
 	for id, s := range x.sessions {

@@ -3,9 +3,11 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/fusefs/tree/store"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
@@ -21,7 +23,7 @@ type Verified struct {
 }
 
 // verifyStore reads every record of a store and checks that it shows index.
-func verifyStore(fsys disk.FS, dir string, s *Shared, log *storeLog, index uint64) error {
+func verifyStore(fsys disk.FS, dir string, s *Shared, log *zap.Logger, index uint64) error {
 	return withStore(fsys, dir, s, log, func(v view) error {
 		g, ok := v.globals()
 		if !ok || g.applied != index {
@@ -32,9 +34,25 @@ func verifyStore(fsys disk.FS, dir string, s *Shared, log *storeLog, index uint6
 	})
 }
 
+// openReadOnly opens a store to look at: nothing is written, not even a lock
+// file, and damage is the error of the look, not the end of the tree.
+func openReadOnly(fsys disk.FS, dir string, s *Shared, log *zap.Logger) (*store.DB, error) {
+	return store.Open(unlocked{fsys}, dir, s.store, log, true, nil)
+}
+
+// unlocked is a file system that makes no lock files.
+type unlocked struct{ disk.FS }
+
+// Lock implements vfs.FS.
+func (unlocked) Lock(string) (io.Closer, error) { return noLock{}, nil }
+
+type noLock struct{}
+
+func (noLock) Close() error { return nil }
+
 // withStore runs use on a store that stays as it is.
-func withStore(fsys disk.FS, dir string, s *Shared, log *storeLog, use func(view) error) (err error) {
-	db, err := openStore(unlocked{fsys}, dir, s, log, true)
+func withStore(fsys disk.FS, dir string, s *Shared, log *zap.Logger, use func(view) error) (err error) {
+	db, err := openReadOnly(fsys, dir, s, log)
 	if err != nil {
 		return err
 	}
@@ -50,7 +68,6 @@ type offline struct {
 	meta    Meta
 	g       globals
 	content *content
-	log     *storeLog
 }
 
 // withReplica runs use on the newest checkpoint in a replica's folder.
@@ -73,13 +90,13 @@ func withReplica(fsys disk.FS, dir string, use func(*offline) error) error {
 		return fmt.Errorf("%s has no checkpoint yet", dir)
 	}
 	ck := g.path(ckName(lastOf(named)))
-	o := &offline{log: &storeLog{zap.NewNop(), func(err error) error { return err }}}
+	o := &offline{}
 	if o.meta, err = checkpointMeta(fsys, ck); err != nil {
 		return err
 	}
 	o.content = newContent(fsys, g.path(contentDir), s.handles)
 	defer s.handles.dropAll(o.content)
-	return withStore(fsys, fsys.PathJoin(ck, storeDir), s, o.log, func(v view) error {
+	return withStore(fsys, fsys.PathJoin(ck, storeDir), s, zap.NewNop(), func(v view) error {
 		var ok bool
 		o.view = v
 		if o.g, ok = v.globals(); !ok || o.g.applied != o.meta.Index {

@@ -1,0 +1,165 @@
+// Package store opens the pebble stores that hold a replica's metadata, under
+// the options that were measured for many small stores in one process.
+//
+// It owns the block cache, the open tables and the right to compact, which all
+// stores of a process share, and what becomes of a store's failures: pebble
+// tries a failed flush again for ever and kills the process over a failed
+// MANIFEST; here either is told to the owner, who stops.
+//
+// It does not own keys, values or checkpoints. There is no write-ahead log:
+// after a crash a store is worth nothing but its checkpoints.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
+)
+
+// Bounds of what all stores of a process share.
+const (
+	compactionsMax = 2   // running at once
+	tablesMax      = 512 // table files held open
+)
+
+// format fixes pebble's own format, so that replicas of one version of this
+// program can read each other's checkpoints.
+const format = pebble.FormatValueSeparation
+
+// Shared is what all stores of a process share. Safe for concurrent use.
+type Shared struct {
+	cache     *pebble.Cache
+	tables    *pebble.FileCache
+	compactor *compactor
+}
+
+// NewShared makes a Shared with a block cache of cacheBytes.
+func NewShared(cacheBytes int64) *Shared {
+	return &Shared{
+		cache:     pebble.NewCache(cacheBytes),
+		tables:    pebble.NewFileCache(1, tablesMax),
+		compactor: newCompactor(compactionsMax),
+	}
+}
+
+// Close gives back what NewShared took. No store may use s any more.
+func (s *Shared) Close() {
+	s.tables.Unref()
+	s.cache.Unref()
+}
+
+// DB is an open store.
+type DB struct {
+	*pebble.DB
+	log    *zap.Logger
+	fail   func(error)
+	broken chan struct{} // closed at the first failure
+	once   sync.Once
+	err    error // written before broken is closed
+}
+
+// Open opens the store in dir, which a read-only one must have. fail hears of
+// the first failure in the background, from any goroutine; it may be nil.
+func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {
+	d := &DB{log: log, fail: fail, broken: make(chan struct{})}
+	o := &pebble.Options{
+		FS: calmFS{fsys, d}, Cache: s.cache, FileCache: s.tables, Logger: logger{d},
+		EventListener: &pebble.EventListener{BackgroundError: d.background},
+		ReadOnly:      readOnly, ErrorIfNotExists: readOnly,
+		FormatMajorVersion: format,
+		DisableWAL:         true,
+		DisableTableStats:  true,
+		NoSyncOnClose:      true,
+		MemTableSize:       1 << 20, MemTableStopWritesThreshold: 4,
+		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
+		L0CompactionThreshold:      4, L0StopWritesThreshold: 24,
+		LBaseMaxBytes: 64 << 20, BytesPerSync: 512 << 10, MaxManifestFileSize: 1 << 20,
+		MaxOpenFiles: tablesMax,
+	}
+	o.Experimental.CompactionScheduler = s.compactor.member()
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].FilterType = pebble.TableFilter
+	}
+	var err error
+	if d.DB, err = pebble.Open(dir, o); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	return d, nil
+}
+
+// Flush writes everything committed so far to tables. Unlike pebble's it ends
+// when the store has failed.
+func (d *DB) Flush() error {
+	flushed, err := d.AsyncFlush()
+	if err != nil {
+		return fmt.Errorf("flush the store: %w", err)
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-d.broken:
+		return d.err
+	}
+}
+
+// Checkpoint writes a durable copy of what was flushed into a new folder.
+func (d *DB) Checkpoint(dir string) error {
+	if err := d.DB.Checkpoint(dir); err != nil {
+		return fmt.Errorf("copy the store: %w", err)
+	}
+	select {
+	case <-d.broken:
+		return d.err
+	default:
+		return nil
+	}
+}
+
+// background hears of a flush or compaction that failed.
+func (d *DB) background(err error) {
+	if !errors.Is(err, pebble.ErrCancelledCompaction) {
+		d.failed(fmt.Errorf("store: %w", err))
+	}
+}
+
+func (d *DB) failed(err error) {
+	d.once.Do(func() {
+		d.log.Error("store failed", zap.Error(err))
+		d.err = err
+		close(d.broken)
+		if d.fail != nil {
+			d.fail(err)
+		}
+	})
+}
+
+// logger hears what pebble has to say.
+type logger struct{ d *DB }
+
+var _ pebble.Logger = logger{}
+
+// Infof implements pebble.Logger; pebble's own events interest nobody.
+func (logger) Infof(string, ...any) {}
+
+// Errorf implements pebble.Logger.
+func (l logger) Errorf(format string, args ...any) {
+	l.d.log.Error("store", zap.String("message", fmt.Sprintf(format, args...)))
+}
+
+// Fatalf implements pebble.Logger. After a failed write of its MANIFEST, or a
+// failed commit, pebble goes on with the error if it is let; the others of the
+// process live. Anything else is a broken invariant.
+func (l logger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("store: "+format, args...)
+	if what := err.Error(); !strings.Contains(what, "MANIFEST ") && !strings.Contains(what, "fatal commit error") {
+		panic(err)
+	}
+	l.d.failed(err)
+}
