@@ -64,7 +64,7 @@ func onReplica(name, usage string, run func(replica string) error) *cli.Command 
 		Name: name, Usage: usage, ArgsUsage: "REPLICA-FOLDER",
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.NArg() != 1 {
-				return boot.Usagef("%s takes one replica folder, not %d arguments", cmd.FullName(), cmd.NArg())
+				return boot.Usagef("%s takes one replica folder, not %d arguments", cmd.Name, cmd.NArg())
 			}
 			return run(cmd.Args().First())
 		},
@@ -84,7 +84,7 @@ func exportCommand() *cli.Command {
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.NArg() != 2 {
-				return boot.Usagef("%s takes a replica folder and a new folder, not %d arguments", cmd.FullName(), cmd.NArg())
+				return boot.Usagef("%s takes a replica folder and a new folder, not %d arguments", cmd.Name, cmd.NArg())
 			}
 			return exportFiles(cmd.Args().Get(0), cmd.Args().Get(1), checkpointOnly, os.Stdout)
 		},

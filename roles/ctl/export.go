@@ -9,6 +9,7 @@ import (
 
 	"tak-os.org/tak-replicated/fusefs/tree/export"
 	"tak-os.org/tak-replicated/raftlog/disk"
+	"tak-os.org/tak-replicated/raftlog/wal"
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
@@ -25,6 +26,7 @@ func exportFiles(replica, dest string, checkpointOnly bool, out io.Writer) (err 
 		return boot.Usagef("%s is not empty", dest)
 	}
 	from := treeDir(replica)
+	var lost *wal.LostError
 	if !checkpointOnly {
 		if err := os.MkdirAll(filepath.Dir(dest), 0o755); err != nil {
 			return err
@@ -34,7 +36,7 @@ func exportFiles(replica, dest string, checkpointOnly bool, out io.Writer) (err 
 			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-		if from, err = upToDate(replica, scratch); err != nil {
+		if from, lost, err = upToDate(replica, scratch); err != nil {
 			return err
 		}
 	}
@@ -51,6 +53,9 @@ func exportFiles(replica, dest string, checkpointOnly bool, out io.Writer) (err 
 	}
 	if r.Differ > 0 {
 		return fmt.Errorf("%d pages differ from their checksums and were exported as they are", r.Differ)
+	}
+	if lost != nil {
+		return fmt.Errorf("what follows is missing: %w", lost)
 	}
 	return nil
 }

@@ -21,45 +21,71 @@ import (
 // upToDate copies a replica's state into scratch, applies everything that the
 // journal holds, and returns the folder of the copy, whose newest checkpoint
 // then is the end of the journal. That may include what was never confirmed:
-// without a quorum nobody can tell it from what was.
-func upToDate(replica, scratch string) (dir string, err error) {
+// without a quorum nobody can tell it from what was. Where a part of the journal
+// is lost, the copy is as of the end of what reads, and lost says so.
+func upToDate(replica, scratch string) (dir string, lost *wal.LostError, err error) {
 	dir = filepath.Join(scratch, "tree")
 	if err := copyFolder(treeDir(replica), dir); err != nil {
-		return "", fmt.Errorf("copy replica: %w", err)
+		return "", nil, fmt.Errorf("copy replica: %w", err)
 	}
 	t, err := tree.Open(tree.Config{FS: disk.OS(), Dir: dir, Log: zap.NewNop()})
 	if err != nil {
-		return "", fmt.Errorf("open the copy: %w", err)
+		return "", nil, fmt.Errorf("open the copy: %w", err)
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := replay(t, journalDir(replica)); err != nil {
-		return "", fmt.Errorf("apply the journal: %w", err)
+	if lost, err = replay(t, journalDir(replica)); err != nil {
+		return "", nil, fmt.Errorf("apply the journal: %w", err)
 	}
 	finish, err := t.BeginCheckpoint(nil)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	_, err = finish(context.Background())
-	return dir, err
+	return dir, lost, err
 }
 
 // replay applies the journal's entries to t. Where a later batch replaced
 // entries, only the last ones count.
-func replay(t *tree.Tree, journal string) error {
+func replay(t *tree.Tree, journal string) (*wal.LostError, error) {
+	found, err := wal.Verify(disk.OS(), journal)
+	if err != nil {
+		return nil, err
+	}
+	if index, _ := t.Applied(); index == 0 && found.Base.Index == 1 {
+		// A log begins with its membership, which is not in the journal.
+		if _, err := t.Apply(found.Base.Index, found.Base.Term, nil); err != nil {
+			return nil, err
+		}
+	}
 	var runs timeline
-	if err := wal.Dump(disk.OS(), journal, func(r *wal.Record) error {
+	err = dumpReadable(journal, func(r *wal.Record) error {
 		if len(r.Entries) > 0 {
 			runs.add(run{seq: r.Seq, first: r.Entries[0].GetIndex()})
 		}
 		return nil
-	}); err != nil {
-		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return found.Lost, applyRuns(t, journal, runs)
+}
+
+// dumpReadable is wal.Dump up to where the journal is lost.
+func dumpReadable(journal string, visit func(*wal.Record) error) error {
+	err := wal.Dump(disk.OS(), journal, visit)
+	var lost *wal.LostError
+	if errors.As(err, &lost) {
+		return nil
+	}
+	return err
+}
+
+func applyRuns(t *tree.Tree, journal string, runs timeline) error {
 	p := newProgress("applying journal")
 	defer p.done()
 	next, _ := t.Applied()
 	next++
-	return wal.Dump(disk.OS(), journal, func(r *wal.Record) error {
+	return dumpReadable(journal, func(r *wal.Record) error {
 		for _, e := range r.Entries {
 			index := e.GetIndex()
 			if index < next || runs.owner(index) != r.Seq {

@@ -23,13 +23,13 @@ const stopTimeout = 15 * time.Second
 // ends. started is told its process id, up the line with which it says that it
 // is ready.
 func child(ctx context.Context, args []string, started func(pid int), up func(line string)) error {
-	exe, err := executable()
+	exe, err := boot.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(exe, args...)
 	cmd.Args[0] = boot.Name
-	cmd.Env = ownEnvironment()
+	cmd.Env = boot.ChildEnvironment()
 	cmd.Stderr = os.Stderr
 	// A signal from the terminal is for dev, which ends its children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -90,29 +90,4 @@ func childError(err error) error {
 		return fmt.Errorf("replica state lost: %w", errGiveUp)
 	}
 	return err
-}
-
-// executable is this program's file. A program that `go run` built, or that was
-// replaced by a newer one, may be gone: then it is reached through the kernel.
-func executable() (string, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(exe); err != nil {
-		return "/proc/self/exe", nil
-	}
-	return exe, nil
-}
-
-// ownEnvironment is the environment without the variables that stand for flags:
-// children get all of theirs on the command line.
-func ownEnvironment() []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "TAK_") {
-			env = append(env, e)
-		}
-	}
-	return env
 }

@@ -2,10 +2,12 @@ package dev
 
 import (
 	"fmt"
+	"hash/fnv"
 	"path/filepath"
 	"time"
 
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -65,9 +67,21 @@ func (c *Config) mountpoint(n int) string {
 	return fmt.Sprintf("%s-%d", c.Mount, n)
 }
 
+// socket is where the owner of the n-th mount answers: in DIR/run, unless that
+// path is too long for a socket.
 func (c *Config) socket(n int) string {
-	return filepath.Join(c.Dir, "run", fmt.Sprintf("mount-%d.sock", n))
+	name := fmt.Sprintf("mount-%d.sock", n)
+	path := filepath.Join(c.Dir, "run", name)
+	if len(path) <= mountowner.SocketPathMost-socketSpare {
+		return path
+	}
+	sum := fnv.New64a()
+	sum.Write([]byte(c.Dir))
+	return filepath.Join("/run/tak-replicated", fmt.Sprintf("dev-%016x", sum.Sum64()), name)
 }
+
+// socketSpare is room for what an owner appends to its socket's name.
+const socketSpare = 16
 
 // plan is one replica's place.
 type plan struct {

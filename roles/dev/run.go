@@ -190,6 +190,7 @@ func (s *system) runWorker(ctx context.Context, p plan, cfg worker.Config, up fu
 		return child(ctx, cfg.Args(), tell, func(string) { up() })
 	}
 	tell(os.Getpid())
+	cfg.Ops = s.ops
 	err := worker.Run(ctx, cfg, s.log, func(string) { up() })
 	if worker.StateLost(err) {
 		return fmt.Errorf("%w: %w", errGiveUp, err)
@@ -233,6 +234,7 @@ func (s *system) startOwner(above context.Context, parts *sync.WaitGroup) error 
 		return err
 	}
 	o := mountowner.NewOwner(s.log)
+	o.Observe(s.ops)
 	parts.Go(func() { _ = o.Run(above) })
 	parts.Go(func() {
 		if err := boot.ServeHTTP(above, l, o.Handler()); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -90,6 +91,7 @@ func (b *board) replica(r RuntimeReplica) error {
 		i := slices.IndexFunc(rt.Replicas, func(o RuntimeReplica) bool { return o.Replica == r.Replica })
 		if i < 0 {
 			rt.Replicas = append(rt.Replicas, r)
+			slices.SortFunc(rt.Replicas, func(a, b RuntimeReplica) int { return cmp.Compare(a.Member, b.Member) })
 			return
 		}
 		rt.Replicas[i] = r
@@ -101,6 +103,7 @@ func (b *board) mount(m RuntimeMount) error {
 		i := slices.IndexFunc(rt.Mounts, func(o RuntimeMount) bool { return o.Mountpoint == m.Mountpoint })
 		if i < 0 {
 			rt.Mounts = append(rt.Mounts, m)
+			slices.SortFunc(rt.Mounts, func(a, b RuntimeMount) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
 			return
 		}
 		rt.Mounts[i] = m

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/roles/mountowner"
@@ -42,10 +43,9 @@ func (s *system) unmount(ctx context.Context, o owner, mnt string, deadline time
 		var busy *mountowner.BusyError
 		if !errors.As(err, &busy) {
 			if err != nil && !errors.Is(err, mountowner.ErrNotMounted) {
-				// The owner can't do it any more; the kernel still can.
-				return errors.Join(err, clearMount(mnt))
+				s.log.Warn("the mount owner does not unmount", zap.String("mountpoint", mnt), zap.Error(err))
 			}
-			return clearMount(mnt)
+			return clearMount(mnt) // what the owner can't do any more the kernel can
 		}
 		if time.Now().After(deadline) {
 			fmt.Fprintf(s.errOut, "%s is still busy, detaching it\n", mnt)

@@ -10,12 +10,6 @@ import (
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
-// Config is what the role's flags say.
-type Config struct {
-	Socket string
-	Boot   boot.Config
-}
-
 // Command returns the role's command.
 func Command() *cli.Command {
 	var c Config
@@ -34,7 +28,7 @@ func Command() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return Serve(ctx, c, log, func() { fmt.Println("ready: mount owner answers at " + c.Socket) })
+			return Keep(ctx, c, log)
 		},
 		Commands: []*cli.Command{{
 			Name:  "serve",

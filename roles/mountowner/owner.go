@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/fusefs/kernel"
@@ -154,6 +155,35 @@ func (o *Owner) start(m *mount, open func() (*kernel.Mount, error)) {
 	})
 }
 
+// resume goes on with a mount that an earlier serving process had.
+func (o *Owner) resume(k *kernel.Mount) {
+	spec, err := parseSpec(k.Spec())
+	if err != nil {
+		o.log.Error("mount can't be taken over", zap.String("mountpoint", k.Dir()), zap.Error(errors.Join(err, kernel.Detach(k.Dir()))))
+		return
+	}
+	m, there, err := o.begin(spec)
+	if err != nil || there {
+		o.log.Error("mount can't be taken over", zap.String("mountpoint", k.Dir()), zap.Error(err))
+		return
+	}
+	o.start(m, func() (*kernel.Mount, error) { return k, nil })
+}
+
+// ready says which mounts have not attached yet.
+func (o *Owner) ready() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range o.mu.mounts {
+		select {
+		case <-m.up:
+		default:
+			return fmt.Errorf("%s does not serve yet", m.spec.Mountpoint)
+		}
+	}
+	return nil
+}
+
 // Unmount unmounts and ends the session. A mount that is in use is left as it
 // is and the error is a *BusyError, unless detach: then its users get
 // ENOTCONN.
@@ -171,7 +201,7 @@ func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) err
 		}
 		err = kernel.Detach(mountpoint)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: somebody else has unmounted it
 		return err
 	}
 	select {
@@ -203,6 +233,12 @@ func (o *Owner) Health() Health {
 		h.Keeper = os.Getppid()
 	}
 	return h
+}
+
+// Observe adds the owner's metrics and readiness to ops.
+func (o *Owner) Observe(ops *boot.Ops) {
+	ops.Registry.MustRegister(newMetrics(o))
+	ops.AddReady("mounts", o.ready)
 }
 
 // Handler serves the API.

@@ -32,6 +32,8 @@ type Config struct {
 	RebuildRate     int64 // bytes a second to members that need a checkpoint
 	TTL             time.Duration
 	Boot            boot.Config
+	// Ops takes the worker's health and metrics; nil stands for its own.
+	Ops *boot.Ops
 }
 
 // Member is a member of the volume and where it listens.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync/atomic"
 
 	"tak-os.org/tak-replicated/fusefs/coord"
 	"tak-os.org/tak-replicated/fusefs/tree"
@@ -13,6 +14,8 @@ import (
 type machine struct {
 	*tree.Tree
 	coord *coord.Coordinator
+	// leads is the term that this replica leads in, 0 for none.
+	leads atomic.Uint64
 	// moved tells the housekeeping that leadership has changed.
 	moved chan struct{}
 }
@@ -34,10 +37,12 @@ func (m *machine) Apply(entries []raftlog.Entry) error {
 
 func (m *machine) Lead(term uint64) {
 	m.coord.Lead(term)
+	m.leads.Store(term)
 	m.wake()
 }
 
 func (m *machine) Follow(term, leader uint64) {
+	m.leads.Store(0)
 	m.coord.Follow(term, leader)
 	m.wake()
 }

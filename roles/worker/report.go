@@ -86,10 +86,10 @@ type SpaceReport struct {
 	Reserve     uint64 `json:"reserve"`
 }
 
-// report gathers a Report.
+// report gathers a Report. It is called with the coordinator's lock held, so it
+// does not ask the coordinator.
 func (r *replica) report() Report {
 	st := r.group.Status()
-	term := r.coord.Term()
 	rep := Report{
 		Volume: st.Identity.Volume, Replica: st.Identity.Replica, Incarnation: st.Identity.Incarnation, Member: st.Identity.Member,
 		PID: os.Getpid(), Addr: r.addr, Role: st.Role.String(), Term: st.Term, Coordinator: st.Leader,
@@ -99,7 +99,7 @@ func (r *replica) report() Report {
 		Rebuild: (*RebuildReport)(st.Rebuild),
 	}
 	switch {
-	case term != 0:
+	case r.machine.leads.Load() != 0:
 		rep.Role = "coordinator"
 	case rep.Role == "leader":
 		rep.Role = "candidate" // elected, and not done with earlier terms

@@ -84,9 +84,14 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	}
 	defer r.tree.Close()
 
-	ops := cfg.Boot.NewOps()
-	ops.AddReady("replica", r.ready)
-	ops.Registry.MustRegister(newMetrics(r))
+	ops, own := cfg.Ops, cfg.Ops == nil
+	if own {
+		ops = cfg.Boot.NewOps()
+	}
+	m := newMetrics(r)
+	ops.AddReady(cfg.Replica, r.ready)
+	ops.Registry.MustRegister(m)
+	defer ops.Registry.Unregister(m)
 	var g boot.Group
 	g.Add("log", r.group.Run)
 	g.Add("transport", func(ctx context.Context) error { return r.transport.Run(ctx, r.group) })
@@ -94,7 +99,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	g.Add("coordinator", r.keepHouse)
 	g.Add("server credentials", func(ctx context.Context) error { return server.Run(ctx, pki.ReloadEvery) })
 	g.Add("peer credentials", func(ctx context.Context) error { return peer.Run(ctx, pki.ReloadEvery) })
-	g.Add("metrics", ops.Run)
+	if own {
+		g.Add("metrics", ops.Run)
+	}
 	ready(r.addr)
 	err = g.Run(ctx)
 	r.spawned.Wait()
@@ -248,7 +255,7 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		}
 		busy := len(r.tree.Sessions()) > 0
 		r.group.SetActive(busy)
-		if r.coord.Term() == 0 {
+		if r.machine.leads.Load() == 0 {
 			timer.Reset(idleEvery)
 			continue
 		}
