@@ -260,10 +260,11 @@ func TestSameSeedSameCrash(t *testing.T) {
 		}
 		return all
 	}
-	if run(7) != run(7) {
+	first := run(7)
+	if again := run(7); again != first {
 		t.Fatal("one seed, two outcomes")
 	}
-	if run(7) == run(8) && run(7) == run(9) {
+	if first == run(8) && first == run(9) {
 		t.Fatal("the seed changes nothing")
 	}
 }

@@ -39,7 +39,6 @@ type crasher struct {
 	gone *disk.Mem // what it left
 	keep disk.Keep // how much
 	may  []state   // what the journal may be; the last is what it is without a crash
-	trim uint64    // the highest index ever given up, perhaps
 	term uint64
 	log  []string
 }
