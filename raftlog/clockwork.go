@@ -85,6 +85,7 @@ func (c *core) tick() {
 	c.onTick = nil
 	c.watchSync()
 	if c.role == RoleLeader {
+		c.payOwed()
 		c.rn.Tick()
 		c.tickLeader()
 	} else {

@@ -29,6 +29,12 @@ type core struct {
 	// membership is that of the last applied change.
 	membership *membership
 	commit     uint64
+	// voteTerm and vote are the last that were handed to the journal.
+	voteTerm, vote uint64
+	// writing counts what was handed to the journal and is not known to be durable.
+	writing int
+	// owed are messages that tell a member of a commit index, and can wait.
+	owed map[uint64]*pb.Message
 
 	// logged is the last index handed to the journal.
 	logged uint64
@@ -209,29 +215,78 @@ func (c *core) ready(rd raft.Ready) {
 	}
 }
 
-// toMember sends a message, except that a checkpoint goes its own way.
+// toMember sends a message, except that a checkpoint goes its own way, and that
+// news of nothing but a commit index waits for the next entries or the next tick.
 func (c *core) toMember(m *pb.Message) {
-	if m.GetType() == pb.MsgSnap {
-		c.rebuilds.want(c, m.GetTo())
+	to := m.GetTo()
+	switch m.GetType() {
+	case pb.MsgSnap:
+		c.rebuilds.want(c, to)
 		return
+	case pb.MsgApp:
+		if len(m.GetEntries()) == 0 && c.flows(to) {
+			c.owed[to] = m
+			return
+		}
+		delete(c.owed, to)
 	}
-	c.g.cfg.Transport.Send(m.GetTo(), encodeStep(m, c.clock.flags()))
+	c.g.cfg.Transport.Send(to, encodeStep(m, c.clock.flags()))
+}
+
+// flows reports whether a member takes the log as it comes: nothing depends on
+// its answer to a message without entries.
+func (c *core) flows(member uint64) (flows bool) {
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == member {
+			flows = pr.State == tracker.StateReplicate && !pr.MsgAppFlowPaused
+		}
+	})
+	return flows
+}
+
+// payOwed sends the commit indexes that have waited.
+func (c *core) payOwed() {
+	for to, m := range c.owed {
+		c.g.cfg.Transport.Send(to, encodeStep(m, c.clock.flags()))
+	}
+	clear(c.owed)
 }
 
 // toJournal hands entries, a vote or a checkpoint to the goroutine that makes
-// them durable. What nobody waits for (a commit index) rides with the next.
+// them durable. What nobody waits for (a commit index) rides with the next, and
+// what has nothing to wait for is answered at once.
 func (c *core) toJournal(m *pb.Message) {
-	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses()}
+	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses(), vote: c.noteVote(m)}
 	if n := len(w.entries); n > 0 {
 		c.logged = w.entries[n-1].GetIndex()
-	}
-	if m.Term != nil {
-		w.hard = &pb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
 	if m.Snapshot != nil {
 		w.install = c.takeIncoming(m.GetSnapshot())
 	}
+	if len(w.entries) == 0 && w.install == nil && !w.vote {
+		if len(w.responses) == 0 {
+			return
+		}
+		if c.writing == 0 {
+			for _, own := range c.g.persister.answer(w.responses) {
+				c.step(own)
+			}
+			return
+		}
+	}
+	w.hard = &pb.HardState{Term: new(c.voteTerm), Vote: new(c.vote), Commit: new(c.commit)}
+	w.own = true
+	c.writing++
 	c.g.persister.add(w)
+}
+
+// noteVote keeps term and vote, and reports whether they have changed.
+func (c *core) noteVote(m *pb.Message) bool {
+	if m.Term == nil || m.GetTerm() == c.voteTerm && m.GetVote() == c.vote {
+		return false
+	}
+	c.voteTerm, c.vote = m.GetTerm(), m.GetVote()
+	return true
 }
 
 // toMachine hands committed entries to the goroutine that applies them.
@@ -284,6 +339,7 @@ func (c *core) lostLeadership() {
 	c.led = 0
 	c.transferring = false
 	c.repairs = nil
+	clear(c.owed)
 	c.rebuilds.cancelAll()
 	// What was logged is no longer this leader's; others may finish it.
 	c.g.release(c.inflight, c.inflightBytes)
@@ -316,6 +372,7 @@ func (c *core) appended(done *appendDone) {
 	if done.first > c.store.first {
 		c.store.trimmed(done.first, done.before)
 	}
+	c.writing -= done.writes
 	c.checkFence()
 	for _, m := range done.responses {
 		c.step(m)

@@ -51,7 +51,7 @@ func (c *core) checkFence() {
 // goes back behind what a member has confirmed, so that the leader sends the
 // missing part on the side, as ordinary messages of its term.
 func (c *core) repair(m *pb.Message) {
-	if c.role != RoleLeader || m.GetTerm() != c.term {
+	if c.role != RoleLeader || m.GetTerm() != c.term || !m.GetReject() && len(c.repairs) == 0 {
 		return
 	}
 	from, has := m.GetFrom(), m.GetIndex()

@@ -70,7 +70,7 @@ func (p *persister) install(w *journalWrite) error {
 	if err := removeSmall(g.cfg.FS, g.cfg.Dir, markName); err != nil {
 		return fmt.Errorf("remove mark of checkpoint %d: %w", m.index, err)
 	}
-	done := &appendDone{reset: &entryID{m.index, m.term}, installed: in}
+	done := &appendDone{reset: &entryID{m.index, m.term}, installed: in, writes: 1}
 	done.first, done.before = p.log.Bounds()
 	done.entries = [][]*pb.Entry{}
 	if len(w.entries) > 0 {

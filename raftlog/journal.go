@@ -12,8 +12,6 @@ import (
 // diskLog is the journal as the persister writes it.
 type diskLog struct {
 	*wal.Journal
-	// hard is the newest vote and commit index, written with the next append.
-	hard *pb.HardState
 }
 
 var (
@@ -21,13 +19,8 @@ var (
 	_ journal    = (*wal.Journal)(nil)
 )
 
-func (l *diskLog) Remember(hard *pb.HardState) { l.hard = hard }
-
 // Append writes what follows each other in one piece, and syncs once.
 func (l *diskLog) Append(hard *pb.HardState, batches [][]*pb.Entry) error {
-	if hard != nil {
-		l.hard = hard
-	}
 	runs := joinRuns(batches)
 	if len(runs) == 0 {
 		runs = [][]*pb.Entry{nil}
@@ -35,13 +28,12 @@ func (l *diskLog) Append(hard *pb.HardState, batches [][]*pb.Entry) error {
 	for i, run := range runs {
 		var with *pb.HardState
 		if i == len(runs)-1 {
-			with = l.clip(l.hard, run)
+			with = l.clip(hard, run)
 		}
 		if err := l.Journal.Append(with, run); err != nil {
 			return err
 		}
 	}
-	l.hard = nil
 	return l.Sync()
 }
 

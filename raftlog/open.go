@@ -152,7 +152,7 @@ func (o *opening) assemble() (*Group, error) {
 	g.persister.written.Store(o.journal.Usage().LiveBytes)
 	c := &core{
 		g: g, log: g.log, id: id, membership: o.membership, checkpoint: o.checkpoint,
-		clock: clockwork{timing: cfg.Timing},
+		clock: clockwork{timing: cfg.Timing}, owed: map[uint64]*pb.Message{},
 	}
 	g.core = c
 	limits := cfg.Rebuilds
@@ -215,6 +215,7 @@ func (c *core) newProtocol(hard *pb.HardState, applied uint64) (err error) {
 	if err != nil {
 		return fmt.Errorf("begin protocol: %w", err)
 	}
+	c.voteTerm, c.vote = hard.GetTerm(), hard.GetVote()
 	c.term, c.commit, c.logged = hard.GetTerm(), hard.GetCommit(), c.store.last
 	c.role = c.roleOf(raft.StateFollower)
 	return nil

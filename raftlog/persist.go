@@ -16,7 +16,9 @@ import (
 // journalWrite is what has to be durable before its responses may leave.
 type journalWrite struct {
 	entries   []*pb.Entry
-	hard      *pb.HardState // nil: unchanged
+	hard      *pb.HardState // nil: whatever it was
+	vote      bool          // term or vote are new
+	own       bool          // the protocol asked for it, and counts it
 	install   *incoming     // a received checkpoint that replaces everything
 	responses []*pb.Message
 	// trim drops what a checkpoint has made superfluous: entries up to here.
@@ -27,6 +29,7 @@ type journalWrite struct {
 type appendDone struct {
 	reset         *entryID  // the journal begins anew
 	installed     *incoming // with this checkpoint
+	writes        int       // of the protocol, that are done
 	entries       [][]*pb.Entry
 	first, before uint64
 	responses     []*pb.Message
@@ -55,8 +58,6 @@ type journalLog interface {
 	// Append writes entries and the vote, and returns when both are durable. An
 	// entry replaces the one of the same index and all that follow.
 	Append(hard *pb.HardState, batches [][]*pb.Entry) error
-	// Remember keeps a vote of which nobody was told for the next Append.
-	Remember(hard *pb.HardState)
 	// Trim drops entries up to index, as far as whole files allow.
 	Trim(index uint64) error
 	// Reset makes the journal empty and begin after index.
@@ -96,21 +97,25 @@ func (p *persister) run(ctx context.Context) {
 
 // work does what has gathered.
 func (p *persister) work() error {
-	p.mu.Lock()
-	queue := p.mu.queue
-	p.mu.queue = nil
-	p.mu.Unlock()
-	for len(queue) > 0 {
-		if p.g.isStopping() {
+	for {
+		p.mu.Lock()
+		queue := p.mu.queue
+		p.mu.queue = nil
+		p.mu.Unlock()
+		if len(queue) == 0 {
 			return nil
 		}
-		n, err := p.write(queue)
-		if err != nil {
-			return err
+		for len(queue) > 0 {
+			if p.g.isStopping() {
+				return nil
+			}
+			n, err := p.write(queue)
+			if err != nil {
+				return err
+			}
+			queue = queue[n:]
 		}
-		queue = queue[n:]
 	}
-	return nil
 }
 
 // write does the first of the queue and all that can be done along with it, and
@@ -122,6 +127,8 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 	var (
 		batches   [][]*pb.Entry
 		hard      *pb.HardState
+		vote      bool
+		writes    int
 		responses []*pb.Message
 		trim      uint64
 		n         int
@@ -134,22 +141,24 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 		if w.hard != nil {
 			hard = w.hard
 		}
+		vote = vote || w.vote
+		if w.own {
+			writes++
+		}
 		responses = append(responses, w.responses...)
 		trim = max(trim, w.trim)
 	}
-	if len(batches) > 0 || len(responses) > 0 {
+	if len(batches) > 0 || vote {
 		if err := p.append(hard, batches); err != nil {
 			return 0, fmt.Errorf("append to journal: %w", err)
 		}
-	} else if hard != nil {
-		p.log.Remember(hard)
 	}
 	if trim > 0 {
 		if err := p.log.Trim(trim); err != nil {
 			return 0, fmt.Errorf("trim journal: %w", err)
 		}
 	}
-	done := &appendDone{entries: batches}
+	done := &appendDone{entries: batches, writes: writes}
 	done.first, done.before = p.log.Bounds()
 	done.responses = p.answer(responses)
 	p.g.post(event{kind: eventAppended, appended: done})
