@@ -87,15 +87,3 @@ func (l *listing) addAll(entries []fsop.DirEntry, before uint64) {
 		}
 	}
 }
-
-// parent is the inode number that ".." shows.
-func (x *exchange) parent() fsop.Ino {
-	if x.node == fsop.Root {
-		return fsop.Root
-	}
-	rep, errno := x.call(&fsop.Lookup{Parent: x.node, Name: []byte("..")})
-	if errno != fsop.OK {
-		return x.node
-	}
-	return rep.Attrs[0].Ino
-}

@@ -17,7 +17,11 @@ func (x *exchange) lookup(q *fuse.LookupRequest) {
 		x.entry(x.call(&fsop.GetAttr{Ino: x.node}))
 		return
 	}
-	x.entry(x.call(&fsop.Lookup{Parent: x.node, Name: []byte(q.Name)}))
+	rep, errno := x.call(&fsop.Lookup{Parent: x.node, Name: []byte(q.Name)})
+	if errno == fsop.OK && rep.Attrs[0].IsDir() {
+		x.s.parents.learn(rep.Attrs[0].Ino, x.node)
+	}
+	x.entry(rep, errno)
 }
 
 // make creates what has no contents to open.

@@ -43,6 +43,7 @@ type server struct {
 	baton   baton
 	flights flights
 	writes  writes
+	parents parents
 	group   sync.WaitGroup
 	waits   chan struct{} // one token a waiting lock request
 	resume  *resume       // nil when every resent request has been read
