@@ -98,7 +98,7 @@ func (r *rebuilds) transfer(o *outbound) error {
 		return fmt.Errorf("open stream: %w", err)
 	}
 	defer stream.Close()
-	return snapshot.Send(o.ctx, stream, source{r.g}, r.limits, o.progress)
+	return snapshot.Send(o.ctx, stream, source{g: r.g, ctx: o.ctx, to: o.to}, r.limits, o.progress)
 }
 
 func (o *outbound) progress(index, parts, bytes uint64) {
@@ -148,11 +148,36 @@ func (r *rebuilds) cancelAll() {
 }
 
 // source is this replica as one that sends a checkpoint.
-type source struct{ g *Group }
+type source struct {
+	g   *Group
+	ctx context.Context
+	to  uint64
+}
 
 var _ snapshot.Source = source{}
 
-func (s source) Open() (CheckpointReader, error) { return s.g.cfg.Machine.Checkpoint() }
+// Open returns the newest checkpoint, and takes one if the receiver joined after
+// the newest: it would not find itself in it.
+func (s source) Open() (CheckpointReader, error) {
+	ck, err := s.g.cfg.Machine.Checkpoint()
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeMembership(ck.Meta().Extra)
+	if err != nil {
+		return nil, errors.Join(err, ck.Close())
+	}
+	if m.has(s.to) {
+		return ck, nil
+	}
+	if err := ck.Close(); err != nil {
+		return nil, err
+	}
+	if err := s.g.TakeCheckpoint(s.ctx); err != nil {
+		return nil, err
+	}
+	return s.g.cfg.Machine.Checkpoint()
+}
 
 func (s source) Continues(index uint64) bool {
 	var first uint64

@@ -1,0 +1,171 @@
+package raftlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"tak-os.org/tak-replicated/raftlog"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// change carries out a change of membership, through changes of leader.
+func (c *cluster) change(change raftlog.Change) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var done chan error
+	c.until("membership is changed", 200000, func() bool {
+		lead := c.leader()
+		if lead == nil {
+			return false
+		}
+		if done == nil {
+			done = make(chan error, 1)
+			go func() { done <- lead.group.ChangeMembers(ctx, change) }()
+		}
+		select {
+		case err := <-done:
+			done = nil
+			if err != nil && !errors.Is(err, raftlog.ErrNotLeading) && !errors.Is(err, raftlog.ErrStopped) {
+				c.t.Fatal(err)
+			}
+			return err == nil
+		default:
+			return false
+		}
+	})
+}
+
+func member(id uint64) raftlog.Member {
+	return raftlog.Member{ID: id, Replica: fmt.Sprintf("r%d", id), Incarnation: 1}
+}
+
+func TestReplaceMember(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			c := newCluster(t, 40+seed, 3)
+			lead := c.elect()
+			for i := range 20 {
+				c.propose(lead, i, fmt.Sprint(i))
+			}
+			c.converge(500)
+			old := c.nodes[int(seed)%3] // also the leader itself
+			c.add(member(4), nil)
+			c.change(raftlog.Change{Add: member(4), Remove: old.id})
+			if seed%2 == 0 {
+				old.crash(disk.KeepNone) // its disk goes with it
+			}
+			c.change(raftlog.Change{Add: member(4), Remove: old.id}) // repeated
+			lead = c.elect()
+			for i := range 20 {
+				c.propose(lead, i, fmt.Sprint("after ", i))
+				c.run(2)
+			}
+			old.gone()
+			c.elect()
+			c.converge(5000)
+			want := []uint64{1, 2, 3, 4}
+			for _, nd := range c.nodes {
+				if nd.down {
+					continue
+				}
+				var got []uint64
+				for _, m := range nd.group.Members() {
+					if m.Learner {
+						t.Fatalf("member %d is a learner", m.ID)
+					}
+					got = append(got, m.ID)
+				}
+				if fmt.Sprint(got) != fmt.Sprint(without(want, old.id)) {
+					t.Fatalf("replica %d has members %v", nd.id, got)
+				}
+			}
+		})
+	}
+}
+
+func without(ids []uint64, id uint64) []uint64 {
+	var rest []uint64
+	for _, other := range ids {
+		if other != id {
+			rest = append(rest, other)
+		}
+	}
+	return rest
+}
+
+// gone takes a removed replica out of the test.
+func (nd *node) gone() {
+	nd.crash(disk.KeepNone)
+}
+
+// TestDeadMemberIsReplaced: the majority of the others is enough, and members
+// keep their places over a restart.
+func TestDeadMemberIsReplaced(t *testing.T) {
+	c := newCluster(t, 50, 3)
+	lead := c.elect()
+	dead := c.nodes[0]
+	if dead == lead {
+		dead = c.nodes[1]
+	}
+	dead.crash(disk.KeepNone)
+	for i := range 50 {
+		c.propose(lead, i, fmt.Sprint(i))
+		c.run(1)
+	}
+	c.add(member(9), nil)
+	c.change(raftlog.Change{Add: member(9), Remove: dead.id})
+	c.converge(5000)
+	for _, nd := range c.nodes {
+		if nd != dead {
+			nd.crash(disk.KeepSome)
+			nd.start()
+		}
+	}
+	c.elect()
+	c.converge(5000)
+	// The dead one comes back: nobody listens to it, and it can't disturb.
+	term := c.leader().group.Status().Term
+	dead.start()
+	c.run(600)
+	if got := c.leader().group.Status().Term; got != term {
+		t.Fatalf("a removed member changed the term from %d to %d", term, got)
+	}
+	dead.gone()
+	err := errors.New("")
+	done := make(chan error, 1)
+	go func() {
+		done <- c.leader().group.ChangeMembers(context.Background(), raftlog.Change{Add: member(dead.id)})
+	}()
+	c.until("an answer", 100000, func() bool {
+		select {
+		case err = <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	if err == nil {
+		t.Fatal("a removed member was added again")
+	}
+}
+
+func TestGrowFromOneToThree(t *testing.T) {
+	c := newCluster(t, 60, 1)
+	lead := c.elect()
+	for i := range 30 {
+		c.propose(lead, i, fmt.Sprint(i))
+	}
+	c.run(5)
+	for id := uint64(2); id <= 3; id++ {
+		c.add(member(id), nil)
+		c.change(raftlog.Change{Add: member(id)})
+	}
+	c.converge(5000)
+	c.nodes[0].crash(disk.KeepNone)
+	lead = c.elect()
+	c.propose(lead, 1, "goes on")
+	c.converge(5000)
+}
