@@ -4,10 +4,12 @@ package roles
 import (
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v3"
 
+	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/roles/boot"
 	"tak-os.org/tak-replicated/roles/ctl"
 	"tak-os.org/tak-replicated/roles/dev"
@@ -36,5 +38,5 @@ func Shim(args []string) (code int, ok bool) {
 	if len(args) == 0 || filepath.Base(args[0]) != "fusermount3" {
 		return 0, false
 	}
-	return 1, true
+	return kernel.Fusermount(args[1:], os.Environ()), true
 }
