@@ -31,6 +31,8 @@ type clockwork struct {
 	notice int
 	// leaderSlow: the leader said so.
 	leaderSlow bool
+	// alarm is how many ticks a follower stays fast whatever the leader says.
+	alarm int
 	// sinceWake counts ticks since the leader was last asked to hurry.
 	sinceWake int
 
@@ -158,11 +160,14 @@ func (c *core) tickFollower() {
 	//lint:ignore SA1019 the protocol's own timer can't be seeded; see clockwork.
 	c.rn.TickQuiesced()
 	k.elapsed++
-	fast := k.active || !k.leaderSlow || c.leader == raft.None
-	if fast == k.slow {
+	hurried := k.active || k.alarm > 0
+	if fast := hurried || !k.leaderSlow || c.leader == raft.None; fast == k.slow {
 		k.setSpeed(!fast)
 	}
-	if k.active && k.leaderSlow {
+	if k.alarm > 0 {
+		k.alarm--
+	}
+	if hurried && k.leaderSlow {
 		c.wakeLeader()
 	}
 	if k.elapsed < k.patience || !c.mayCampaign() {
@@ -183,19 +188,25 @@ func (c *core) wakeLeader() {
 }
 
 func (c *core) setActive(active bool) {
+	if c.clock.active == active {
+		return
+	}
+	c.clock.active = active
+	if active {
+		c.wake()
+	}
+}
+
+// wake makes the whole group fast for a while, and finds out whether a slow
+// leader is still there.
+func (c *core) wake() {
 	k := &c.clock
-	if k.active == active {
-		return
-	}
-	k.active = active
-	if !active {
-		return
-	}
 	k.traffic()
 	if c.role == RoleLeader {
 		c.hurry()
 		return
 	}
+	k.alarm = 2 * k.timing.ElectionTicks
 	if k.slow {
 		k.elapsed = 0
 		k.setSpeed(false)

@@ -424,14 +424,19 @@ func (c *core) unreachable(member uint64, gone bool) {
 		c.rn.ReportUnreachable(member)
 		return
 	}
-	if gone && member == c.leader && !c.clock.leaderSlow {
+	switch {
+	case member != c.leader:
+	case gone:
 		c.leaderGone()
+	case c.clock.leaderSlow:
+		c.wake()
 	}
 }
 
 // leaderGone shortens the wait for a leader whose process is known to be gone.
 // Safety rests on no clock, so that the promise not to vote may be given up.
 func (c *core) leaderGone() {
+	c.wake()
 	for range c.clock.timing.ElectionTicks {
 		//lint:ignore SA1019 see clockwork.
 		c.rn.TickQuiesced()

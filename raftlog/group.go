@@ -205,6 +205,12 @@ func (g *Group) SetActive(active bool) {
 	g.post(event{kind: eventCall, call: func(c *core) { c.setActive(active) }})
 }
 
+// Wake tells that somebody asks for the leader here: a group that ticks slowly
+// goes at full speed for a while, and soon notices if its leader is gone.
+func (g *Group) Wake() {
+	g.post(event{kind: eventCall, call: func(c *core) { c.wake() }})
+}
+
 // Receive takes a message from a member. The group owns message from then on.
 // For the transport; it never blocks for long.
 func (g *Group) Receive(from uint64, message []byte) {

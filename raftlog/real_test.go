@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -86,6 +87,7 @@ type rig struct {
 	nodes   map[uint64]*realNode
 	dir     string
 	log     *zap.Logger
+	segment int64
 }
 
 type realNode struct {
@@ -94,12 +96,15 @@ type realNode struct {
 	stop    func() error
 }
 
-func newRig(t testing.TB, n int) *rig {
+func newRig(t testing.TB, n int) *rig { return newRigOf(t, n, 0) }
+
+// newRigOf makes a group whose journal has segments of so many bytes.
+func newRigOf(t testing.TB, n int, segment int64) *rig {
 	ca, err := pki.NewCA("v", time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, ca: ca, addrs: map[uint64]string{}, nodes: map[uint64]*realNode{}, dir: t.TempDir(), log: zap.NewNop()}
+	r := &rig{t: t, ca: ca, addrs: map[uint64]string{}, nodes: map[uint64]*realNode{}, dir: t.TempDir(), log: zap.NewNop(), segment: segment}
 	if testing.Verbose() {
 		r.log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
 	}
@@ -175,7 +180,7 @@ func (r *rig) start(m raftlog.Member) *realNode {
 		FS: disk.OS(), Dir: filepath.Join(r.dir, m.Replica),
 		Expect:  raftlog.Identity{Volume: "v", Replica: m.Replica, Incarnation: 1, Member: m.ID},
 		Machine: nd.machine, Transport: t, Clock: wallclock.Clock{}, Rand: rand.NewPCG(rand.Uint64(), 1),
-		Log: r.log.Named(m.Replica), Limits: raftlog.Limits{CheckpointBytes: 1 << 40, JournalBytes: 4 << 30},
+		Log: r.log.Named(m.Replica), Limits: raftlog.Limits{CheckpointBytes: 1 << 40, JournalBytes: 4 << 30, SegmentBytes: r.segment},
 	}
 	if err := raftlog.Bootstrap(cfg, r.members); err != nil {
 		r.t.Fatal(err)
@@ -304,4 +309,70 @@ func BenchmarkReadIndex(b *testing.B) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// BenchmarkIdle is 126 replicas of 42 groups that have nothing to do, for as long
+// as -benchtime says (Ns: each iteration is a second).
+func BenchmarkIdle(b *testing.B) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const groups = 42
+	rigs := make([]*rig, groups)
+	for i := range rigs {
+		rigs[i] = newRigOf(b, 3, 256<<10)
+	}
+	for _, r := range rigs {
+		r.leader()
+	}
+	for _, r := range rigs {
+		for _, nd := range r.nodes {
+			for nd.group.Status().Active {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse)/(3*groups)/1024, "KiB/replica")
+	used, terms := cpuTime(b), termsOf(rigs)
+	b.ResetTimer()
+	time.Sleep(time.Duration(b.N) * time.Second)
+	b.StopTimer()
+	b.ReportMetric(100*(cpuTime(b)-used).Seconds()/b.Elapsed().Seconds(), "%core")
+	if now := termsOf(rigs); now != terms {
+		b.Errorf("terms went from %d to %d in all", terms, now)
+	}
+}
+
+func termsOf(rigs []*rig) (sum uint64) {
+	for _, r := range rigs {
+		sum += r.nodes[1].group.Status().Term
+	}
+	return sum
+}
+
+// BenchmarkFailover stops the leader's process, so to speak, and waits for the
+// next one.
+func BenchmarkFailover(b *testing.B) {
+	var worst, total time.Duration
+	for range b.N {
+		r := newRigOf(b, 3, 256<<10)
+		nd, _ := r.leader()
+		time.Sleep(200 * time.Millisecond)
+		began := time.Now()
+		if err := nd.stop(); err != nil {
+			b.Fatal(err)
+		}
+		for id, other := range r.nodes {
+			if other == nd {
+				delete(r.nodes, id)
+			}
+		}
+		r.leader()
+		took := time.Since(began)
+		worst, total = max(worst, took), total+took
+	}
+	b.ReportMetric(float64(total.Milliseconds())/float64(b.N), "mean-ms")
+	b.ReportMetric(float64(worst.Milliseconds()), "worst-ms")
 }
