@@ -1,36 +1,74 @@
 // Package tree is the state machine of the replicated filesystem: files and
 // metadata as a function of the log.
 //
-// # Exported interface
+// # What it owns
 //
-//	func Open(cfg Config) (*Tree, error)
-//	func (t *Tree) Close() error
-//	func (t *Tree) Apply(index, term uint64, e *fsop.Entry) ([]Result, error)
-//	func (t *Tree) Read(ctx context.Context, op fsop.Op) (*fsop.Reply, error)
-//	func (t *Tree) Applied() (index, term uint64)
-//	func (t *Tree) SetFence(index uint64)
-//	func (t *Tree) Ready() bool
-//	func (t *Tree) Sessions() []SessionInfo
-//	func (t *Tree) Session(id uint64) (SessionInfo, bool)
-//	func (t *Tree) SessionByNonce(nonce [16]byte) (SessionInfo, bool)
-//	func (t *Tree) Replay(session, seq uint64) (*fsop.Reply, bool)
-//	func (t *Tree) Conflict(ino fsop.Ino, session uint64, l fsop.LockRange) (fsop.LockRange, bool)
-//	func (t *Tree) Orphans(max int) []fsop.Ino
-//	func (t *Tree) LastStamp() fsop.Time
-//	func (t *Tree) Limits() (bytes, inodes uint64)
-//	func (t *Tree) Feature() uint64
-//	func (t *Tree) Space() (SpaceInfo, error)
-//	func (t *Tree) Growth(op fsop.Op) uint64
-//	func (t *Tree) Digest() ([32]byte, error)
-//	func (t *Tree) Check() error
-//	func (t *Tree) BeginCheckpoint(extra []byte) (finish func(context.Context) (oldest uint64, err error), err error)
-//	func (t *Tree) Checkpoint() (*CheckpointReader, error)
-//	func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error)
-//	func (t *Tree) Install(w *CheckpointWriter, fence uint64) error
-//	(*CheckpointReader) Meta() Meta; Next() (Part, error); Open(name string) (io.ReaderAt, io.Closer, error); AppliedIndex() uint64; Close() error
-//	(*CheckpointWriter) Have(p Part) (uint64, error); Write(p Part, offset uint64, data []byte, readAt uint64) error; Finish() error; Abort() error
-//	func VerifyCheckpoint(fs disk.FS, dir string) (*Verified, error)
-//	func Export(fs disk.FS, dir, dest string) (*Exported, error)
-//	func NewShared(cacheBytes int64) *Shared
-//	package treetest: func NewCaller(t *tree.Tree) fsop.Caller
+// One replica's folder: a store of metadata (pebble, package store), content
+// files, checkpoints of both, and a checkpoint that is being received. What
+// each operation of fsop does; exactly-once by (session, seq); sessions, locks,
+// orphans, times, space totals. [Tree.Apply] takes entries, [Tree.Read] answers
+// queries, [Tree.BeginCheckpoint], [Tree.Checkpoint], [Tree.Receive] and
+// [Tree.Install] are what the log asks of its machine.
+//
+// # What it does not own
+//
+// Authority, leases, the decision about ENOSPC: fusefs/coord. Who is connected.
+// Access rights: the kernel checks them (default_permissions); here nothing is
+// denied. The journal, and so whether a replica ought to have state.
+//
+// # Invariants
+//
+//   - Everything under a key of the store is a function of the log: equal at
+//     equal indexes on every replica, byte for byte. [Tree.Digest] hashes it.
+//   - Results never depend on contents. Which pages of a file are allocated is
+//     in the store; an append's offset comes from the size in the store.
+//   - An operation decides its outcome before it changes anything.
+//   - A reader sees an entry whole or not at all, and an answer of index i shows
+//     every entry up to i.
+//   - There is no clock, no randomness, no goroutine here.
+//
+// # On the disk
+//
+//	DIR/gen-N/                 one whole replica; the highest N counts
+//	    ck-INDEX/              a named checkpoint, never changed
+//	        CHECKPOINT         index, term, the log's own bytes
+//	        db/                the store's files
+//	    ck.tmp, ck.old         one being made, one being removed
+//	    content/ab/INO         contents of inode INO, ab its low byte in hex
+//	    live/                  the store at work
+//	    FENCE                  of a received one: how new its contents may be
+//	DIR/recv/                  a checkpoint being received, in the same shape
+//	    db-ID/, PROGRESS       its store, and what is here of each part
+//
+// The formats of records and files are at their encoders; testdata/formats.txt
+// has a sample of each. The first byte of the globals record, and the last of
+// the magic of CHECKPOINT and FENCE, is the version.
+//
+// # What a crash does
+//
+// The live store has no log of its own and is thrown away at every start: the
+// tree opens a clone of the newest checkpoint (the one before, if that is
+// damaged), and the log applies again what came after. Checkpoints are exact:
+// the applier stands still while the store is flushed and its files are linked.
+//
+// Contents are in place, and so as new as the last applied entry, or torn. That
+// is sound because entries change contents absolutely (bytes at an offset,
+// zeroes in a range, a length), so replay converges: a byte that differs from
+// what the checkpoint says was changed by an entry after it, and the last such
+// entry is applied again. The same argument holds for page checksums, which
+// replay recomputes for each page that an entry touches: the last entry that
+// touches a page finds every byte of it as it must be. Up to the fence (the end
+// of the own journal; after a transfer, what the sender had applied at its end)
+// neither contents nor checksums mean anything: [Tree.Ready] is false and
+// nothing is served or verified.
+//
+// Hence also: an inode's content file is removed only when a checkpoint past
+// its reaping is named and none from before is being sent; files of inodes that
+// the opened checkpoint does not know are swept.
+//
+// A received checkpoint becomes a generation by one rename. Until then the old
+// one is whole; after it the old one is removed.
+//
+// After any error of the disk the tree takes nothing more: what is durable then
+// is unknown, and the replica stops.
 package tree
