@@ -15,7 +15,7 @@ const (
 	KeepSome Keep = iota
 	// KeepNone leaves what was synced and nothing else.
 	KeepNone
-	// KeepAll leaves everything, as when only the process died.
+	// KeepAll leaves everything, as if the last moment had been enough to sync it.
 	KeepAll
 )
 
@@ -140,6 +140,18 @@ func (m *Mem) Crash(keep Keep) *Mem {
 	after := m.crashed(keep)
 	m.off = true
 	return after
+}
+
+// ProcessDied ends every open file and lock, as the death of the process that holds
+// them does: calls on them fail with io/fs.ErrClosed. What was not synced stays in
+// the page cache: whoever opens the file sees it, a power cut may take it.
+func (m *Mem) ProcessDied() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for f := range m.open {
+		f.close()
+	}
+	clear(m.locked)
 }
 
 func (m *Mem) crashed(keep Keep) *Mem {

@@ -7,7 +7,8 @@
 //   - [OS] is the operating system's file system;
 //   - [NewMem] is a disk in memory that can lose its power: it keeps what is
 //     durable apart from what only the page cache holds, and [Mem.Crash] leaves
-//     one of the states that a power cut could leave;
+//     one of the states that a power cut could leave ([Mem.ProcessDied] what a
+//     killed process leaves);
 //   - [Inject] decorates another one and asks a function before every call
 //     whether it is to fail.
 //

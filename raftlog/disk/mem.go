@@ -27,7 +27,8 @@ type Mem struct {
 	rand      random
 	root      *inode
 	pending   []nameChange
-	locked    map[string]bool
+	locked    map[string]*memFile
+	open      map[*memFile]bool
 	clock     int64
 	off       bool
 	capacity  int64 // bytes; 0 is no limit
@@ -41,7 +42,7 @@ var _ FS = (*Mem)(nil)
 // NewMem returns an empty disk.
 func NewMem(seed uint64) *Mem {
 	return &Mem{
-		rand: random{seed}, root: newDir(), locked: make(map[string]bool),
+		rand: random{seed}, root: newDir(), locked: make(map[string]*memFile), open: make(map[*memFile]bool),
 		maxInodes: defaultMaxInodes, inodes: 1,
 	}
 }

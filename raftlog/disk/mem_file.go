@@ -27,8 +27,10 @@ var (
 )
 
 func (m *Mem) handle(n *inode, name string, writable bool) *memFile {
+	f := &memFile{m: m, n: n, name: name, writable: writable}
 	n.opens++
-	return &memFile{m: m, n: n, name: name, writable: writable}
+	m.open[f] = true
+	return f
 }
 
 // lock takes the disk's lock for a call that needs an open file.
@@ -66,10 +68,15 @@ func (f *memFile) Close() error {
 	if f.closed {
 		return f.fail("close", fs.ErrClosed)
 	}
+	f.close()
+	return nil
+}
+
+func (f *memFile) close() {
 	f.closed = true
+	delete(f.m.open, f)
 	f.n.opens--
 	f.m.release(f.n)
-	return nil
 }
 
 // Read implements vfs.File.

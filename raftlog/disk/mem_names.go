@@ -166,14 +166,14 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 	}
 	defer m.mu.Unlock()
 	key := path.Clean("/" + name)
-	if m.locked[key] {
+	if m.locked[key] != nil {
 		return nil, &fs.PathError{Op: "lock", Path: name, Err: syscall.EAGAIN}
 	}
 	f, err := m.openRW(name, true)
 	if err != nil {
 		return nil, err
 	}
-	m.locked[key] = true
+	m.locked[key] = f
 	return &memLock{m, f, key}, nil
 }
 
@@ -186,7 +186,9 @@ type memLock struct {
 // Close ends the lock.
 func (l *memLock) Close() error {
 	l.m.mu.Lock()
-	delete(l.m.locked, l.key)
+	if l.m.locked[l.key] == l.f {
+		delete(l.m.locked, l.key)
+	}
 	l.m.mu.Unlock()
 	return l.f.Close()
 }

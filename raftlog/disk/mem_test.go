@@ -229,7 +229,7 @@ func TestFailedSyncIsForGood(t *testing.T) {
 			t.Fatalf("the cache reads %q", got)
 		}
 		if got := get(t, m.Crash(disk.KeepAll), "a"); got != "new" {
-			t.Fatalf("a process that died sees %q", got)
+			t.Fatalf("with everything kept: %q", got)
 		}
 		if get(t, m.CrashClone(disk.KeepNone), "a") == "old" {
 			lost++
@@ -321,6 +321,25 @@ func TestFlipBit(t *testing.T) {
 		t.Fatalf("medium %q", got)
 	}
 	wantErr(t, m.FlipBit("b", 0), fs.ErrNotExist)
+}
+
+func TestProcessDied(t *testing.T) {
+	m := disk.NewMem(1)
+	f := durable(t, m, "a", "old")
+	must(f.WriteAt([]byte("new"), 0))(t)
+	lock := must(m.Lock("LOCK"))(t)
+	m.ProcessDied()
+	_, err := f.WriteAt([]byte("zzz"), 0)
+	wantErr(t, err, fs.ErrClosed)
+	again := must(m.Lock("LOCK"))(t)
+	wantErr(t, lock.Close(), fs.ErrClosed)
+	if _, err := m.Lock("LOCK"); err == nil {
+		t.Fatal("a dead process unlocked what another one holds")
+	}
+	if get(t, m, "a") != "new" || get(t, m.CrashClone(disk.KeepNone), "a") != "old" {
+		t.Fatal("the page cache did not outlive the process, or was synced")
+	}
+	check(t, again.Close())
 }
 
 func TestClonesShareNothing(t *testing.T) {

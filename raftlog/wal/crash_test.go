@@ -167,6 +167,9 @@ func (c *crasher) append(j *Journal) {
 		lo = last - c.rand.Uint64N(min(last-floor, 5))
 	}
 	n := c.rand.Uint64N(4)
+	if c.rand.IntN(8) == 0 {
+		n = 20 // several batches, and perhaps segments
+	}
 	entries := stretch(lo, lo+n-1, c.term, c.rand.IntN(6000))
 	if n == 0 {
 		entries = nil
@@ -181,15 +184,29 @@ func (c *crasher) append(j *Journal) {
 		if c.gone != nil {
 			return
 		}
-		c.may = append(c.may, before)
-		if j.Last().Index != last {
-			c.fatalf("half of an append that did not fit: %+v", j.Last())
-		}
+		c.may = append(c.may, c.partial(j, s, hs, entries))
 		c.sync(j)
 		c.trimTo(j)
 		return
 	}
 	check(c.t, err)
+}
+
+// partial finds out how much there is of an append that did not fit.
+func (c *crasher) partial(j *Journal, before *state, hs [3]uint64, entries []*pb.Entry) state {
+	got := all(c.t, j)
+	for k := max(len(entries)-1, 0); k >= 0; k-- {
+		s := *before
+		if k > 0 {
+			s = before.append(hs, entries[:k])
+		}
+		base := uint64(len(s.entries) - len(got))
+		if j.Last().Index == uint64(len(s.entries)) && (len(got) == 0 || equal(got[len(got)-1], s.entries[base+uint64(len(got))-1])) {
+			return s
+		}
+	}
+	c.fatalf("after an append that did not fit the log ends at %+v", j.Last())
+	return state{}
 }
 
 func (c *crasher) sync(j *Journal) {
@@ -271,4 +288,28 @@ func TestCrashInCreate(t *testing.T) {
 		j, _ := open(t, c.config())
 		add(t, j, stretch(1, 2, 1, 10)...)
 	}
+}
+
+// TestOpenMakesDurableWhatItTells: a killed process leaves batches that read but
+// were never synced.
+func TestOpenMakesDurableWhatItTells(t *testing.T) {
+	m := disk.NewMem(1)
+	cfg := testConfig(m)
+	j := createOpen(t, cfg)
+	check(t, j.Append(hard(2, 1, 0), stretch(1, 9, 2, 9000)))
+	check(t, j.Append(nil, stretch(10, 12, 2, 9000)))
+	if j.Usage().Segments < 2 {
+		t.Fatal("not several segments")
+	}
+	m.ProcessDied()
+	_, r := open(t, cfg)
+	if r.Last != (Position{12, 2}) {
+		t.Fatalf("recovered %+v", r)
+	}
+	cfg.FS = m.Crash(disk.KeepNone)
+	j, r = open(t, cfg)
+	if r.Last != (Position{12, 2}) || r.Hard.GetTerm() != 2 {
+		t.Fatalf("after the power cut %+v", r)
+	}
+	same(t, all(t, j), stretch(1, 12, 2, 9000))
 }

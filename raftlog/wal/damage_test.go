@@ -318,3 +318,34 @@ func TestJournalInsideAnEntry(t *testing.T) {
 		t.Fatalf("recovered %+v", r)
 	}
 }
+
+// TestOldTailOfASegmentIsDead: a batch of a dropped tail is not read again when
+// the log has come to just where it stands and its own last copy is torn.
+func TestOldTailOfASegmentIsDead(t *testing.T) {
+	m := build(t)
+	cfg := buildConfig(m)
+	cfg.SegmentSize = 32 * blockSize
+	check(t, m.RemoveAll("/journal"))
+	j := createOpen(t, cfg)
+	add(t, j, stretch(1, 1, 2, 9000)...)
+	check(t, j.Append(nil, stretch(2, 2, 2, 9000)))
+	check(t, j.Append(nil, stretch(3, 3, 2, 9000)))
+	check(t, j.Close())
+	file, at2 := "/journal/"+segmentName(1), int64(firstBlock+entryBlocks)
+	at3 := at2 + entryBlocks
+	check(t, zero(m, file, at2, entryBlocks)) // 2 was torn, 3 was not
+
+	raw, err := disk.ReadFile(m, file, 1<<20)
+	check(t, err)
+	j, r := open(t, cfg)
+	if r.Last != (Position{1, 2}) || r.Fence != (Position{3, 2}) {
+		t.Fatalf("recovered %+v", r)
+	}
+	add(t, j, stretch(2, 2, 3, 2*blockSize-headerSize-rowSize)...) // ends where 3 stands
+	check(t, j.Close())
+	check(t, m.Rot(file, at3*blockSize, blockSize, func(b []byte) { copy(b, raw[at3*blockSize:]) }))
+	_, r = open(t, cfg)
+	if r.Last != (Position{2, 3}) || r.Fence != (Position{}) {
+		t.Fatalf("recovered %+v", r)
+	}
+}

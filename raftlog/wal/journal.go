@@ -85,7 +85,7 @@ func (j *Journal) Append(hs *pb.HardState, entries []*pb.Entry) error {
 		return nil
 	}
 	for first := true; first || len(entries) > 0; first = false {
-		n, bytes := portion(entries)
+		n, bytes := portion(entries, j.batchLimit())
 		if err := j.appendBatch(hard, entries[:n], bytes); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (j *Journal) accept(hs *pb.HardState, entries []*pb.Entry) (hardState, erro
 	if len(entries) == 0 {
 		return hard, nil
 	}
-	largest := int(j.mu.meta.blocks-firstBlock-sealReserve)*blockSize - headerSize - rowSize
+	largest := largestBody(j.mu.meta.blocks) - rowSize
 	first := entries[0].GetIndex()
 	if first <= j.mu.index.base.Index || first > j.mu.index.last+1 {
 		panic(fmt.Sprintf("append entry %d to a journal of %d to %d", first, j.mu.index.first(), j.mu.index.last))
@@ -124,11 +124,24 @@ func (j *Journal) accept(hs *pb.HardState, entries []*pb.Entry) (hardState, erro
 	return hard, nil
 }
 
+// largestBody is how many bytes of table and data fit into a segment.
+func largestBody(blocks uint32) int {
+	return int(blocks-firstBlock-sealReserve)*blockSize - headerSize
+}
+
+// batchLimit is how many bytes of table and data several entries may have together
+// in one batch.
+func (j *Journal) batchLimit() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return min(targetBatchBytes, largestBody(j.mu.meta.blocks))
+}
+
 // portion returns how many entries go into one batch, and their bytes with table.
-func portion(entries []*pb.Entry) (n, bytes int) {
+func portion(entries []*pb.Entry, limit int) (n, bytes int) {
 	for _, e := range entries {
 		size := rowSize + len(e.GetData())
-		if n > 0 && bytes+size > targetBatchBytes {
+		if n > 0 && bytes+size > limit {
 			break
 		}
 		n, bytes = n+1, bytes+size
@@ -267,7 +280,11 @@ func (j *Journal) room(blocks uint32) (*segment, error) {
 	if fits {
 		return newest, nil
 	}
-	return j.roll(newest, 0)
+	next, err := j.roll(newest, 0)
+	if err == nil && !next.fits(blocks) {
+		panic(fmt.Sprintf("batch of %d blocks for a segment of %d", blocks, next.blocks))
+	}
+	return next, err
 }
 
 // roll seals the newest segment and goes on in a spare one. Both are synced by

@@ -113,6 +113,17 @@ func TestBigAppendIsSplit(t *testing.T) {
 	same(t, all(t, j), want)
 }
 
+func TestAppendOverSmallSegments(t *testing.T) {
+	cfg := testConfig(disk.NewMem(1))
+	j := createOpen(t, cfg)
+	add(t, j, stretch(1, 60, 1, 9000)...)
+	j.Shrink()
+	same(t, all(t, j), stretch(1, 60, 1, 9000))
+	check(t, j.Close())
+	j, _ = open(t, cfg)
+	same(t, all(t, j), stretch(1, 60, 1, 9000))
+}
+
 func TestLimits(t *testing.T) {
 	cfg := testConfig(disk.NewMem(1))
 	cfg.MaxSegments = 2
