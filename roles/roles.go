@@ -4,7 +4,6 @@ package roles
 import (
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v3"
@@ -38,5 +37,5 @@ func Shim(args []string) (code int, ok bool) {
 	if len(args) == 0 || filepath.Base(args[0]) != "fusermount3" {
 		return 0, false
 	}
-	return kernel.Fusermount(args[1:], os.Environ()), true
+	return kernel.Fusermount(args[1:]), true
 }
