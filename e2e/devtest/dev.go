@@ -2,8 +2,6 @@ package devtest
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"tak-os.org/tak-replicated/roles/ctl"
 )
 
 // startLimit bounds how long dev may take to be ready, and to end.
@@ -26,6 +22,7 @@ type Options struct {
 	Mounts    int // 0: one
 	Processes bool
 	Dir       string        // 0: a temporary folder
+	Mount     string        // 0: in a temporary folder
 	Args      []string      // more flags
 	Watchdog  time.Duration // aborts the mounts then; 0: 5 minutes
 }
@@ -36,12 +33,20 @@ type Dev struct {
 	Mounts []string
 	bin    string
 	cmd    *exec.Cmd
-	stderr *bytes.Buffer
-	done   chan struct{}
+	stderr *os.File
+	done   chan struct{} // closed when it has closed its output
+	ended  bool
 	dogs   []*time.Timer
+	aborts []func() // one a mount
 }
 
+// binaryEnv names a program that is built already.
+const binaryEnv = "TAK_TEST_BINARY"
+
 var binary = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv(binaryEnv); bin != "" {
+		return bin, nil
+	}
 	dir, err := os.MkdirTemp("", "tak-devtest-")
 	if err != nil {
 		return "", err
@@ -54,7 +59,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	return bin, nil
 })
 
-// Binary returns the program, built once for this process.
+// Binary returns the program: what TAK_TEST_BINARY names, or built once for this
+// process.
 func Binary(t testing.TB) string {
 	t.Helper()
 	bin, err := binary()
@@ -94,11 +100,20 @@ func Start(t testing.TB, o Options) *Dev {
 	for p := base; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
 		os.Chmod(p, 0o755)
 	}
-	d := &Dev{Dir: o.Dir, bin: Binary(t), stderr: &bytes.Buffer{}, done: make(chan struct{})}
+	d := &Dev{Dir: o.Dir, bin: Binary(t), done: make(chan struct{})}
 	if d.Dir == "" {
 		d.Dir = filepath.Join(base, "dev")
 	}
-	args := []string{"dev", "--dir", d.Dir, "--mount", filepath.Join(base, "mnt"), "--reserve-bytes", "16777216"}
+	if o.Mount == "" {
+		o.Mount = filepath.Join(base, "mnt")
+	}
+	// A file and not a pipe: processes that outlive dev write to it too.
+	var err error
+	if d.stderr, err = os.Create(filepath.Join(base, "stderr")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.stderr.Close() })
+	args := []string{"dev", "--dir", d.Dir, "--mount", o.Mount, "--reserve-bytes", "16777216"}
 	if o.Replicas > 0 {
 		args = append(args, "--replicas", fmt.Sprint(o.Replicas))
 	}
@@ -131,7 +146,7 @@ func Start(t testing.TB, o Options) *Dev {
 	case line := <-ready:
 		d.Mounts = strings.Fields(line[:strings.Index(line, " (")])
 	case <-d.done:
-		t.Fatalf("dev ended before it was ready:\n%s", d.stderr)
+		t.Fatalf("dev ended before it was ready:\n%s", d.Stderr())
 	case <-time.After(startLimit):
 		t.Fatalf("dev was not ready after %v", startLimit)
 	}
@@ -146,6 +161,7 @@ func (d *Dev) watch(t testing.TB, limit time.Duration) {
 	}
 	for _, m := range d.Mounts {
 		abort := aborter(t, m)
+		d.aborts = append(d.aborts, abort)
 		d.dogs = append(d.dogs, time.AfterFunc(limit, func() {
 			fmt.Fprintf(os.Stderr, "watchdog: %s takes over %v, aborting its connection\n", t.Name(), limit)
 			abort()
@@ -171,72 +187,77 @@ func aborter(t testing.TB, mountpoint string) func() {
 
 // end stops dev as Ctrl-C does and fails the test if that is not clean.
 func (d *Dev) end(t testing.TB) {
-	for _, dog := range d.dogs {
-		dog.Stop()
-	}
-	if d.cmd.ProcessState != nil {
+	if d.ended {
 		return
 	}
 	_ = d.cmd.Process.Signal(os.Interrupt)
-	timer := time.AfterFunc(startLimit, func() { _ = d.cmd.Process.Kill() })
-	defer timer.Stop()
-	<-d.done
-	if err := d.cmd.Wait(); err != nil {
-		t.Errorf("dev ended with %v:\n%s", err, d.stderr)
+	if err := d.wait(); err != nil {
+		t.Errorf("dev ended with %v:\n%s", err, tail(d.Stderr(), 60))
 	}
 	if t.Failed() {
-		t.Logf("dev said:\n%s", tail(d.stderr.String(), 60))
-	}
-	for _, m := range d.Mounts {
-		_ = syscall.Unmount(m, syscall.MNT_DETACH) // a no-op after a clean end
+		t.Logf("dev said:\n%s", tail(d.Stderr(), 60))
 	}
 }
 
-// Stop ends dev now, as Ctrl-C does.
+// wait reaps a dev that has been told to end, by force after a while.
+func (d *Dev) wait() error {
+	d.ended = true
+	for _, dog := range d.dogs {
+		dog.Stop()
+	}
+	timer := time.AfterFunc(startLimit, func() { _ = d.cmd.Process.Kill() })
+	defer timer.Stop()
+	<-d.done
+	err := d.cmd.Wait()
+	for _, m := range d.Mounts {
+		_ = syscall.Unmount(m, syscall.MNT_DETACH) // a no-op after a clean end
+	}
+	return err
+}
+
+// Stop ends dev now, as Ctrl-C does, and fails the test if that is not clean.
 func (d *Dev) Stop(t testing.TB) { d.end(t) }
+
+// Interrupt sends what Ctrl-C sends; Ended waits for the end.
+func (d *Dev) Interrupt() { _ = d.cmd.Process.Signal(os.Interrupt) }
+
+// Ended waits for dev's end and returns how it ended.
+func (d *Dev) Ended() error { return d.wait() }
+
+// Kill ends dev with SIGKILL. What it started may go on for a moment; it is left
+// as it is, for the next dev to deal with.
+func (d *Dev) Kill() {
+	d.ended = true
+	for _, dog := range d.dogs {
+		dog.Stop()
+	}
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait() // it was killed
+}
+
+// PID is dev's own process.
+func (d *Dev) PID() int { return d.cmd.Process.Pid }
+
+// Abort aborts the connections of all mounts: whoever waits for one gets an
+// error.
+func (d *Dev) Abort() {
+	for _, abort := range d.aborts {
+		abort()
+	}
+}
+
+// Stderr is what dev and its children have written so far.
+func (d *Dev) Stderr() string {
+	text, _ := os.ReadFile(d.stderr.Name())
+	return string(text)
+}
+
+// Run runs another of the program's commands and returns its output.
+func (d *Dev) Run(args ...string) ([]byte, error) {
+	return exec.Command(d.bin, args...).CombinedOutput()
+}
 
 func tail(s string, lines int) string {
 	l := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	return strings.Join(l[max(0, len(l)-lines):], "\n")
-}
-
-// Status asks `ctl status --json`.
-func (d *Dev) Status(t testing.TB) *ctl.Status {
-	t.Helper()
-	st, err := d.TryStatus()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
-}
-
-// TryStatus is Status for when parts may be down.
-func (d *Dev) TryStatus() (*ctl.Status, error) {
-	out, err := exec.Command(d.bin, "ctl", "status", "--dir", d.Dir, "--json").Output()
-	if err != nil {
-		return nil, fmt.Errorf("ctl status: %w", err)
-	}
-	var st ctl.Status
-	if err := json.Unmarshal(out, &st); err != nil {
-		return nil, fmt.Errorf("ctl status: %w", err)
-	}
-	return &st, nil
-}
-
-// Coordinator waits for one and returns it.
-func (d *Dev) Coordinator(t testing.TB) ctl.Member {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		st, err := d.TryStatus()
-		if err != nil {
-			continue
-		}
-		for _, m := range st.Members {
-			if m.Role == "coordinator" {
-				return m
-			}
-		}
-	}
-	t.Fatal("no coordinator within 20 s")
-	panic("unreachable")
 }
