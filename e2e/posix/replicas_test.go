@@ -11,5 +11,8 @@ import (
 // volume: what says "across nodes" crosses from one to the other.
 func TestReplicas(t *testing.T) {
 	d := devtest.Start(t, devtest.Options{Mounts: 2, Watchdog: 8 * time.Minute})
-	Run(t, Env{Dir: d.Mounts[0], Peer: d.Mounts[1]})
+	Run(t, Env{Dir: d.Mounts[0], Peer: d.Mounts[1], Caps: Caps{
+		CapDirFlock:  "the kernel's FUSE keeps flock of directories to itself",
+		CapAppendPos: "the kernel moves the position from the size that it knew",
+	}})
 }

@@ -314,12 +314,38 @@ func (l *link) Push(payload []byte) {
 	case fsop.NoticeOrphans:
 		l.s.cache.drop(n.Inos)
 		l.acknowledge(n, l.s.openAmong(n.Inos))
+	case fsop.NoticeMoved:
+		l.dropNames(n)
 	case fsop.NoticeResign:
 		l.s.mu.Lock()
 		l.s.mu.hint = n.Hint
 		l.s.mu.Unlock()
 		l.wire.Close()
 	}
+}
+
+// dropNames has the kernel forget names. That can block behind requests in the
+// same directory, of which one may wait for this very answer: so not for long.
+func (l *link) dropNames(n *fsop.Notice) {
+	drop := l.s.cfg.DropName
+	if drop == nil {
+		l.acknowledge(n, nil)
+		return
+	}
+	done := make(chan struct{})
+	l.s.cfg.Spawn(func() {
+		defer close(done)
+		for _, m := range n.Moved {
+			drop(m.Parent, m.Name)
+		}
+	})
+	l.s.cfg.Spawn(func() {
+		select {
+		case <-done:
+		case <-l.s.cfg.Clock.After(dropTimeout):
+		}
+		l.acknowledge(n, nil)
+	})
 }
 
 func (l *link) acknowledge(n *fsop.Notice, open []fsop.Ino) {

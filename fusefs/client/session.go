@@ -56,6 +56,11 @@ type Config struct {
 	Token      func() []byte // the volume's bearer token, as valid now
 	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
 	Logger     *zap.Logger
+
+	// DropName makes the kernel forget a name; it may block. Nil: nobody caches
+	// names.
+	DropName func(parent fsop.Ino, name []byte)
+	Spawn    func(func()) // runs a function on a goroutine of its own
 }
 
 const (
@@ -63,6 +68,7 @@ const (
 	keepAliveTimeout = time.Second // silence that ends a connection
 	dialTimeout      = time.Second
 	attachTimeout    = 1500 * time.Millisecond
+	dropTimeout      = 20 * time.Millisecond // for the kernel to forget moved directories
 	janitorEvery     = 100 * time.Millisecond
 	retryFirst       = 4 * time.Millisecond  // doubled with each failure in a row,
 	retryMost        = 64 * time.Millisecond // up to here, plus as much again at random

@@ -10,7 +10,16 @@ import (
 type notice struct {
 	session *session
 	inos    []fsop.Ino
-	waits   *mutation // a recall: who waits; nil: asks for open orphans
+	waits   *mutation // a recall: who waits
+	moved   *answer   // names dropped: which answer waits; neither: asks for open orphans
+}
+
+// answer is a reply held back until every other mount's kernel has forgotten
+// the names that it made wrong.
+type answer struct {
+	m       *mutation
+	reply   *fsop.Reply
+	missing int
 }
 
 // heldByOthers reports whether any other session holds any lease.
@@ -147,7 +156,13 @@ func (c *Coordinator) acknowledge(l *Link, a *fsop.Ack) {
 
 func (c *Coordinator) settle(id uint64, rec *notice, open []fsop.Ino) {
 	delete(c.notices, id)
-	if rec.waits == nil {
+	switch {
+	case rec.moved != nil:
+		if rec.moved.missing--; rec.moved.missing == 0 {
+			c.reply(rec.moved.m.link, rec.moved.m.id, rec.moved.reply)
+		}
+		return
+	case rec.waits == nil:
 		c.orphansAnswered(rec, open)
 		return
 	}
@@ -167,7 +182,7 @@ func (c *Coordinator) release(s *session) {
 		if rec.session != s {
 			continue
 		}
-		if rec.waits == nil {
+		if rec.waits == nil && rec.moved == nil {
 			c.abandonReap()
 			continue
 		}
@@ -182,4 +197,31 @@ func (c *Coordinator) expire(now time.Duration) {
 			c.release(s)
 		}
 	}
+}
+
+// dropMoved asks the other mounts to forget the names that a rename took from
+// directories, and reports whether the answer has to wait for that. A kernel
+// knows a directory under one name only: it must not find it under its new name
+// while it still has the old one.
+func (c *Coordinator) dropMoved(m *mutation, rep *fsop.Reply) bool {
+	o, ok := m.req.Op.(*fsop.Rename)
+	if !ok || rep.Errno != fsop.OK || len(rep.Attrs) == 0 {
+		return false
+	}
+	exchange := o.Flags&fsop.RenameExchange != 0
+	if !exchange && !rep.Attrs[0].IsDir() {
+		return false
+	}
+	names := []fsop.NameRef{{Parent: o.Parent, Name: o.Name}}
+	if exchange {
+		names = append(names, fsop.NameRef{Parent: o.NewParent, Name: o.NewName})
+	}
+	a := &answer{m: m, reply: rep}
+	for _, s := range c.sessions {
+		if s != m.session && s.link != nil {
+			a.missing++
+			c.ask(&fsop.Notice{Kind: fsop.NoticeMoved, Moved: names}, &notice{session: s, moved: a})
+		}
+	}
+	return a.missing > 0
 }

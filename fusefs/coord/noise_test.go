@@ -30,7 +30,7 @@ func TestCoherentUnderNoise(t *testing.T) {
 	wg.Go(func() { keepElecting(w, stop) })
 
 	rng := rand.New(rand.NewPCG(1, 2))
-	modelled := map[string]uint64{} // name → size
+	modelled := map[string]uint64{}         // name → size
 	end := time.Now().Add(10 * time.Second) // the race detector makes the store's own checks slow
 	for step := 0; step < 1000 && time.Now().Before(end); step++ {
 		m := mounts[rng.IntN(len(mounts))]

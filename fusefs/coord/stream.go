@@ -226,7 +226,9 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 	case tree.Applied, tree.Duplicate:
 		rep := *res.Reply
 		c.grant(s, it.Op, &rep)
-		c.reply(m.link, m.id, &rep)
+		if !c.dropMoved(m, &rep) {
+			c.reply(m.link, m.id, &rep)
+		}
 	case tree.Fenced:
 		c.fail(m.link, m.id, fsop.Fail(fsop.Fenced, "session %d epoch %d has ended", it.Session, it.Epoch))
 	default:

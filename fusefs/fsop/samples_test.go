@@ -109,5 +109,6 @@ func sampleNotices() map[string]*Notice {
 		"recall":  {Kind: NoticeRecall, ID: 9, Inos: []Ino{7, 1 << 40}},
 		"orphans": {Kind: NoticeOrphans, ID: 10, Inos: []Ino{7}},
 		"resign":  {Kind: NoticeResign, Hint: 2},
+		"moved":   {Kind: NoticeMoved, ID: 11, Moved: []NameRef{{Root, []byte("a\xff")}, {7, []byte("b")}}},
 	}
 }

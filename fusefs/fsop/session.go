@@ -64,6 +64,7 @@ const (
 	NoticeRecall  NoticeKind = 1 // give up the leases on Inos, then acknowledge
 	NoticeOrphans NoticeKind = 2 // which of Inos are open? the others must not be opened without asking
 	NoticeResign  NoticeKind = 3 // this coordinator has ended; Hint is the next one if known; not acknowledged
+	NoticeMoved   NoticeKind = 4 // directories left the names Moved: make the kernel forget them, then acknowledge
 )
 
 // Notice is pushed by the coordinator.
@@ -72,6 +73,14 @@ type Notice struct {
 	ID   uint64
 	Inos []Ino
 	Hint uint64
+
+	Moved []NameRef
+}
+
+// NameRef is a name in a directory.
+type NameRef struct {
+	Parent Ino
+	Name   []byte
 }
 
 // Message is one client-to-coordinator payload: exactly one field is set.
@@ -256,10 +265,24 @@ func DecodeNotice(b []byte) (*Notice, error) {
 
 func (c *coder) notice(n *Notice) {
 	c.u8((*uint8)(&n.Kind))
-	if n.Kind < NoticeRecall || n.Kind > NoticeResign {
+	if n.Kind < NoticeRecall || n.Kind > NoticeMoved {
 		c.fail("notice kind")
 	}
 	c.u64(&n.ID)
 	c.inos(&n.Inos)
 	c.u64(&n.Hint)
+	count := c.count(len(n.Moved))
+	if c.decode && count > 0 {
+		n.Moved = make([]NameRef, 0, min(count, len(c.buf)/2+1))
+	}
+	for i := range count {
+		if c.decode {
+			n.Moved = append(n.Moved, NameRef{})
+		}
+		c.ino(&n.Moved[i].Parent)
+		c.bytes(&n.Moved[i].Name, NameMax)
+		if c.err != nil {
+			return
+		}
+	}
 }
