@@ -39,7 +39,9 @@ type Journal struct {
 	}
 }
 
-// Recovered is what Open found.
+// Recovered is what Open found. A checkpoint that lies beyond Last (its entries
+// were in a batch that does not read) calls for Reset to it; the fence then stays
+// as far as it lies beyond the checkpoint.
 type Recovered struct {
 	Hard  *pb.HardState // nil if there is none
 	Base  Position      // of the entry before the first
