@@ -97,7 +97,7 @@
 // # Reading it back
 //
 // Open follows the chain of seals from the first segment. At the first batch that
-// does not read it looks at what stands behind (6 MiB at most, since Append syncs
+// does not read it looks at what stands behind (5 MiB and a bit, since Append syncs
 // by itself before more is outstanding) and in the first batch of other segments.
 // A header found there that says that the unreadable batch had been synced makes
 // it a loss. Otherwise the log ends here; if any header was found, an empty batch
