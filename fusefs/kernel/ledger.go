@@ -32,8 +32,13 @@ type handleAt struct {
 // newLedger indexes what the memory holds. The memory stays mapped as long as
 // the ledger is in use.
 func newLedger(mem memory) *Ledger {
-	l := &Ledger{mem: mem}
+	l := newLedgerOn(mem)
 	runtime.AddCleanup(l, memory.unmap, mem)
+	return l
+}
+
+func newLedgerOn(mem memory) *Ledger {
+	l := &Ledger{mem: mem}
 	l.mu.flights = map[uint64][]int{}
 	for i := fsop.InFlightMax - 1; i >= 0; i-- {
 		if p, ok := l.flight(i); ok {
