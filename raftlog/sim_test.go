@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,11 @@ type node struct {
 	group  *raftlog.Group
 	toy    *toy
 	cancel context.CancelFunc
+	// faults is asked before every call on the disk.
+	faults struct {
+		sync.Mutex
+		fail func(disk.Op, string) error
+	}
 	// down: crashed and not restarted.
 	down bool
 	dead error
@@ -97,16 +103,36 @@ func (c *cluster) identity(id uint64) raftlog.Identity {
 func (nd *node) config(m raftlog.Machine, t raftlog.Transport) raftlog.Config {
 	c := nd.c
 	return raftlog.Config{
-		FS: nd.disk, Dir: "/log", Expect: c.identity(nd.id), Machine: m, Transport: t,
+		FS: nd.fs(), Dir: "/log", Expect: c.identity(nd.id), Machine: m, Transport: t,
 		Clock: simClock{c}, Rand: rand.NewPCG(c.rand.Uint64(), 3), Log: c.log.Named(fmt.Sprint(nd.id)),
 		Limits: c.limits, Manual: true, Rebuilds: snapshot.NewLimits(-1, 2),
 	}
 }
 
+// failWith sets what decides about calls on the disk; nil lets all pass. One call
+// at a time.
+func (nd *node) failWith(fail func(disk.Op, string) error) {
+	nd.faults.Lock()
+	defer nd.faults.Unlock()
+	nd.faults.fail = fail
+}
+
+// fs is the disk, with faults.
+func (nd *node) fs() disk.FS {
+	return disk.Inject(nd.disk, func(call disk.Call) error {
+		nd.faults.Lock()
+		defer nd.faults.Unlock()
+		if nd.faults.fail == nil {
+			return nil
+		}
+		return nd.faults.fail(call.Op, call.Path)
+	})
+}
+
 // tryStart opens the replica on what its disk holds.
 func (nd *node) tryStart() error {
 	c := nd.c
-	m, err := openToy(nd.disk, "/toy")
+	m, err := openToy(nd.fs(), "/toy")
 	if err != nil {
 		return err
 	}
