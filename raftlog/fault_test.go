@@ -229,39 +229,53 @@ func TestBootstrapCrashes(t *testing.T) {
 	}
 }
 
-// TestInstallCrashes cuts the power of a receiver at some hundred places of the
-// installation.
+// TestInstallCrashes cuts the power of a receiver before every call on the disk
+// from the mark on: afterwards it has the old state or the new one.
 func TestInstallCrashes(t *testing.T) {
 	c := newCluster(t, 95, 3)
 	_, slow := fall(t, c)
-	slow.start()
-	c.until("something is received", 20000, func() bool {
-		_, err := slow.disk.Stat("/toy/recv/slot-7")
-		return err == nil
-	})
-	for i := 0; i < 400 && slow.group.Status().Checkpoint == 0; i++ {
-		calls := 0
-		slow.failWith(func(disk.Op, string) error {
-			if calls++; calls > i {
+	before := slow.disk
+	outcome := map[bool]int{}
+	for cut := 0; ; cut++ {
+		slow.disk = before.CrashClone(disk.KeepAll)
+		slow.start()
+		old := slow.toy.snapshot().Index
+		calls, begun := 0, false
+		slow.failWith(func(_ disk.Op, file string) error {
+			begun = begun || strings.HasPrefix(file, "/log/install")
+			if !begun {
+				return nil
+			}
+			if calls++; calls > cut {
 				return errors.New("power cut")
 			}
 			return nil
 		})
-		for j := 0; j < 3000 && slow.dead == nil && slow.group.Status().Checkpoint == 0; j++ {
+		for range 50_000 {
 			c.step()
+			if slow.dead != nil || slow.toy.snapshot().Index > old+2 && slow.group.Status().Checkpoint > 0 {
+				break
+			}
 		}
-		if slow.dead == nil {
-			break
-		}
+		finished := slow.dead == nil
 		slow.failWith(nil)
 		slow.crash(disk.KeepSome)
 		slow.start()
+		outcome[slow.toy.snapshot().Index > old]++
+		if _, err := slow.disk.Stat("/log/install"); err == nil {
+			t.Fatal("the mark is still there")
+		}
+		c.run(20)
+		if finished {
+			break
+		}
+		slow.crash(disk.KeepNone)
 	}
-	slow.failWith(nil)
-	c.converge(50000)
-	slow.crash(disk.KeepNone)
-	slow.start()
-	c.converge(5000)
+	c.converge(50_000)
+	if outcome[false] < 5 || outcome[true] < 5 {
+		t.Fatalf("after %v cuts the state was the new one", outcome)
+	}
+	t.Logf("after %v cuts the state was the new one", outcome)
 }
 
 func TestBusy(t *testing.T) {
