@@ -3,6 +3,7 @@ package tree_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -87,5 +88,65 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 	if _, err := f.c.Call(context.Background(), request(write(ino, 70_500, "x"))); err == nil {
 		t.Fatal("a damaged page was changed")
+	}
+}
+
+// TestDamagedCheckpoint: a start with the newest checkpoint damaged falls back
+// to the one before, and replays from there. With both damaged it says so.
+func TestDamagedCheckpoint(t *testing.T) {
+	h := newHistory(t, 21, 300)
+	for _, what := range []string{"CHECKPOINT", "MANIFEST", ".sst"} {
+		mem := disk.NewMem(1)
+		tr := openTree(t, mem, "replica")
+		for _, at := range []uint64{100, 200, 250} {
+			h.replay(t, tr, at)
+			if at != 250 {
+				checkpoint(t, tr)
+			}
+		}
+		tr.Close()
+		damage(t, mem, 200, what)
+		tr = openTree(t, mem, "replica")
+		if at := appliedBy(tr); at != 100 {
+			t.Fatalf("%s: restored at %d", what, at)
+		}
+		tr.SetFence(250)
+		h.replay(t, tr, 300)
+		if err := tr.Check(); err != nil {
+			t.Fatal(err)
+		}
+		tr.Close()
+		damage(t, mem, 100, what)
+		if _, err := tree.Open(tree.Config{FS: mem, Dir: "replica", Log: zap.NewNop()}); err == nil {
+			t.Fatalf("%s: opened without a sound checkpoint", what)
+		}
+	}
+}
+
+// damage flips a bit in every file of a checkpoint whose name has what in it.
+func damage(t *testing.T, mem *disk.Mem, index uint64, what string) {
+	t.Helper()
+	ck := fmt.Sprintf("replica/gen-1/ck-%020d", index)
+	hit := 0
+	for _, dir := range []string{ck, ck + "/db"} {
+		names, err := mem.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if !strings.Contains(name, what) || strings.HasPrefix(name, "marker") {
+				continue
+			}
+			// In a table the first block, wherever the first record lies.
+			for bit := int64(8 * 5); bit < 8*60; bit += 61 {
+				if err := mem.FlipBit(dir+"/"+name, bit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hit++
+		}
+	}
+	if hit == 0 {
+		t.Fatalf("checkpoint %d has no %s", index, what)
 	}
 }

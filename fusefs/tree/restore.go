@@ -32,15 +32,6 @@ func (t *Tree) restore() error {
 	}
 	t.cks.reset(named)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
-	v := view{t.db}
-	var found bool
-	if t.g, found = v.globals(); !found {
-		return errors.New("checkpoint without globals")
-	}
-	if want := lastOf(named); t.g.applied != want {
-		return fmt.Errorf("checkpoint %d shows index %d", want, t.g.applied)
-	}
-	t.sessions, t.locks = v.loadSessions(), v.loadLocks()
 	fence, err := t.gen.recordedFence()
 	if err != nil {
 		return err
@@ -69,6 +60,7 @@ func (t *Tree) openNewest(named []uint64) ([]uint64, error) {
 		err := t.openCheckpoint(named[i])
 		if err != nil {
 			t.log.Error("checkpoint is unusable", zap.Uint64("index", named[i]), zap.Error(err))
+			t.broken.Store(nil) // that store's end is not the tree's
 			bad = errors.Join(bad, fmt.Errorf("checkpoint %d: %w", named[i], err))
 			continue
 		}
@@ -98,10 +90,28 @@ func (t *Tree) openEmpty() error {
 	if err := t.db.Set([]byte{keyGlobals}, appendGlobals(nil, &g), pebble.NoSync); err != nil {
 		return fmt.Errorf("make the root directory: %w", err)
 	}
+	return t.load(0)
+}
+
+// load reads what is kept in memory.
+func (t *Tree) load(index uint64) error {
+	v := view{t.db}
+	var found bool
+	if t.g, found = v.globals(); !found || t.g.applied != index {
+		return fmt.Errorf("the store shows index %d", t.g.applied)
+	}
+	t.sessions, t.locks = v.loadSessions(), v.loadLocks()
 	return nil
 }
 
-func (t *Tree) openCheckpoint(index uint64) error {
+func (t *Tree) openCheckpoint(index uint64) (err error) {
+	defer func() {
+		if err != nil && t.db != nil {
+			t.db.Close()
+			t.db = nil
+		}
+	}()
+	defer caught(&err)
 	dir := t.gen.path(ckName(index))
 	m, err := checkpointMeta(t.fs, dir)
 	if err != nil {
@@ -117,7 +127,10 @@ func (t *Tree) openCheckpoint(index uint64) error {
 	if err := cloneStore(t.fs, t.fs.PathJoin(dir, storeDir), live); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
-	return t.openLive()
+	if err := t.openLive(); err != nil {
+		return err
+	}
+	return t.load(index)
 }
 
 // cloneStore makes a store that may be written to out of one that must not.

@@ -57,8 +57,8 @@ type Tree struct {
 // Open opens the replica in cfg.Dir at its newest checkpoint, or makes an empty
 // one (a root directory 0:0 0755, index 0) if there is none. Whether there
 // ought to be one is for the owner of the journal to know.
-func Open(cfg Config) (t *Tree, err error) {
-	t = &Tree{cfg: cfg, fs: cfg.FS, log: cfg.Log, shared: cfg.Cache}
+func Open(cfg Config) (*Tree, error) {
+	t := &Tree{cfg: cfg, fs: cfg.FS, log: cfg.Log, shared: cfg.Cache}
 	if t.log == nil {
 		t.log = zap.NewNop()
 	}
@@ -69,25 +69,25 @@ func Open(cfg Config) (t *Tree, err error) {
 	t.tx.sessions = make(map[uint64]*session)
 	t.tx.locks = make(map[fsop.Ino][]held)
 	t.cks.init()
-	defer caught(&err)
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
-	if err := t.fs.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the replica's folder: %w", err)
-	}
-	if err := t.fs.SyncDir(t.fs.PathDir(cfg.Dir)); err != nil {
-		return nil, fmt.Errorf("make the replica's folder: %w", err)
-	}
-	if t.gen, err = currentGeneration(t.fs, cfg.Dir); err != nil {
-		return nil, err
-	}
-	if err := t.restore(); err != nil {
-		return nil, err
+	if err := t.open(); err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+func (t *Tree) open() (err error) {
+	defer caught(&err)
+	dir := t.cfg.Dir
+	if err := t.fs.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the replica's folder: %w", err)
+	}
+	if err := t.fs.SyncDir(t.fs.PathDir(dir)); err != nil {
+		return fmt.Errorf("make the replica's folder: %w", err)
+	}
+	if t.gen, err = currentGeneration(t.fs, dir); err != nil {
+		return err
+	}
+	return t.restore()
 }
 
 // Close ends the tree. What was applied after the last checkpoint comes back

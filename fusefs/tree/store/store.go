@@ -1,13 +1,3 @@
-// Package store opens the pebble stores that hold a replica's metadata, under
-// the options that were measured for many small stores in one process.
-//
-// It owns the block cache, the open tables and the right to compact, which all
-// stores of a process share, and what becomes of a store's failures: pebble
-// tries a failed flush again for ever and kills the process over a failed
-// MANIFEST; here either is told to the owner, who stops.
-//
-// It does not own keys, values or checkpoints. There is no write-ahead log:
-// after a crash a store is worth nothing but its checkpoints.
 package store
 
 import (
@@ -15,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -59,9 +50,11 @@ type DB struct {
 	*pebble.DB
 	log    *zap.Logger
 	fail   func(error)
-	broken chan struct{} // closed at the first failure
 	once   sync.Once
-	err    error // written before broken is closed
+	err    error         // the first failure; written before broken is closed
+	broken chan struct{} // closed at the first failure
+	// isBroken says that broken is closed, or about to be.
+	isBroken atomic.Bool
 }
 
 // Open opens the store in dir, which a read-only one must have. fail hears of
@@ -70,7 +63,7 @@ func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fa
 	d := &DB{log: log, fail: fail, broken: make(chan struct{})}
 	o := &pebble.Options{
 		FS: calmFS{fsys, d}, Cache: s.cache, FileCache: s.tables, Logger: logger{d},
-		EventListener: &pebble.EventListener{BackgroundError: d.background},
+		EventListener: &pebble.EventListener{BackgroundError: d.background, DataCorruption: d.corrupt},
 		ReadOnly:      readOnly, ErrorIfNotExists: readOnly,
 		FormatMajorVersion: format,
 		DisableWAL:         true,
@@ -114,12 +107,16 @@ func (d *DB) Checkpoint(dir string) error {
 	if err := d.DB.Checkpoint(dir); err != nil {
 		return fmt.Errorf("copy the store: %w", err)
 	}
-	select {
-	case <-d.broken:
-		return d.err
-	default:
+	return d.Err()
+}
+
+// Err returns the first failure in the background, nil while there is none.
+func (d *DB) Err() error {
+	if !d.isBroken.Load() {
 		return nil
 	}
+	<-d.broken
+	return d.err
 }
 
 // background hears of a flush or compaction that failed.
@@ -129,10 +126,17 @@ func (d *DB) background(err error) {
 	}
 }
 
+// corrupt hears of damage that a read found; pebble's default is to end the
+// process.
+func (d *DB) corrupt(info pebble.DataCorruptionInfo) {
+	d.failed(fmt.Errorf("store: %s is damaged: %w", info.Path, info.Details))
+}
+
 func (d *DB) failed(err error) {
 	d.once.Do(func() {
 		d.log.Error("store failed", zap.Error(err))
 		d.err = err
+		d.isBroken.Store(true)
 		close(d.broken)
 		if d.fail != nil {
 			d.fail(err)
