@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -51,6 +52,7 @@ func replay(t *tree.Tree, journal string) (*wal.LostError, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.SetFence(contentsEnd(found))
 	if index, _ := t.Applied(); index == 0 && found.Base.Index == 1 {
 		// A log begins with its membership, which is not in the journal.
 		if _, err := t.Apply(found.Base.Index, found.Base.Term, nil); err != nil {
@@ -68,6 +70,15 @@ func replay(t *tree.Tree, journal string) (*wal.LostError, error) {
 		return nil, err
 	}
 	return found.Lost, applyRuns(t, journal, runs)
+}
+
+// contentsEnd is how new a replica's contents may be: only what its journal
+// holds was applied. Where a part of that is lost nobody can tell.
+func contentsEnd(journal *wal.Report) uint64 {
+	if journal.Lost != nil {
+		return math.MaxUint64
+	}
+	return journal.Last.Index
 }
 
 // dumpReadable is wal.Dump up to where the journal is lost.
