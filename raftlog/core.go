@@ -97,7 +97,9 @@ func (c *core) handle(ev *event) {
 // start begins the life of the group: a lone voter need not wait for anybody.
 func (c *core) start() {
 	c.g.cfg.Transport.SetMembers(c.membership.members)
-	c.heard()
+	// Nobody's promise has to be waited for: where there is a leader, the others
+	// refuse, and it is heard soon.
+	c.clock.patience = c.clock.timing.ElectionTicks/6 + 8*c.turn() + c.random(6)
 	if voters := c.membership.voters(); len(voters) == 1 && voters[0] == c.id && c.mayCampaign() {
 		c.campaign()
 	}

@@ -88,6 +88,7 @@ type rig struct {
 	dir     string
 	log     *zap.Logger
 	segment int64
+	change  []func(*raftlog.Config)
 }
 
 type realNode struct {
@@ -99,12 +100,12 @@ type realNode struct {
 func newRig(t testing.TB, n int) *rig { return newRigOf(t, n, 0) }
 
 // newRigOf makes a group whose journal has segments of so many bytes.
-func newRigOf(t testing.TB, n int, segment int64) *rig {
+func newRigOf(t testing.TB, n int, segment int64, change ...func(*raftlog.Config)) *rig {
 	ca, err := pki.NewCA("v", time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, ca: ca, addrs: map[uint64]string{}, nodes: map[uint64]*realNode{}, dir: t.TempDir(), log: zap.NewNop(), segment: segment}
+	r := &rig{t: t, ca: ca, addrs: map[uint64]string{}, nodes: map[uint64]*realNode{}, dir: t.TempDir(), log: zap.NewNop(), segment: segment, change: change}
 	if testing.Verbose() {
 		r.log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
 	}
@@ -185,6 +186,9 @@ func (r *rig) start(m raftlog.Member) *realNode {
 	if err := raftlog.Bootstrap(cfg, r.members); err != nil {
 		r.t.Fatal(err)
 	}
+	for _, change := range r.change {
+		change(&cfg)
+	}
 	if nd.group, err = raftlog.Open(cfg); err != nil {
 		r.t.Fatal(err)
 	}
@@ -256,6 +260,60 @@ func TestRealGroup(t *testing.T) {
 		t.Fatalf("term %d after %d", next, term)
 	}
 	t.Logf("new leader after %v", time.Since(began))
+}
+
+// hangingDisk blocks syncs of the journal while it is told to.
+type hangingDisk struct {
+	mu   sync.Mutex
+	hold chan struct{}
+}
+
+func (h *hangingDisk) wrap(inner disk.FS) disk.FS {
+	return disk.Inject(inner, func(call disk.Call) error {
+		h.mu.Lock()
+		hold := h.hold
+		h.mu.Unlock()
+		if call.Op == disk.OpSync && hold != nil {
+			<-hold
+		}
+		return nil
+	})
+}
+
+func (h *hangingDisk) set(hold chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hold = hold
+}
+
+// TestHangingDiskGivesUpLeadership: the others have the entry and could go on,
+// but only the leader could tell its client.
+func TestHangingDiskGivesUpLeadership(t *testing.T) {
+	disks := map[string]*hangingDisk{}
+	r := newRigOf(t, 3, 256<<10, func(cfg *raftlog.Config) {
+		h := &hangingDisk{}
+		disks[cfg.Expect.Replica] = h
+		cfg.FS = h.wrap(cfg.FS)
+		cfg.Timing.SyncLimit = 300 * time.Millisecond
+	})
+	nd, term := r.leader()
+	hold := make(chan struct{})
+	disks[nd.group.Status().Identity.Replica].set(hold)
+	if err := nd.group.Propose(term, payload(1, 100)); err != nil {
+		t.Fatal(err)
+	}
+	other, next := r.leader()
+	if other == nd || next <= term {
+		t.Errorf("leader of term %d after term %d", next, term)
+	}
+	disks[nd.group.Status().Identity.Replica].set(nil)
+	close(hold)
+	done := make(chan struct{}, 1)
+	other.machine.wait(fmt.Sprintf("%016d", 2), done)
+	if err := other.group.Propose(next, payload(2, 100)); err != nil {
+		t.Fatal(err)
+	}
+	<-done
 }
 
 func BenchmarkPropose(b *testing.B) {
