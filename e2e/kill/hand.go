@@ -44,7 +44,7 @@ func (o Op) String() string {
 }
 
 // slowFrom is from when on an operation is reported by itself.
-const slowFrom = 200 * time.Millisecond
+const slowFrom = 20 * time.Millisecond
 
 // Slow is one operation that took long.
 type Slow struct {

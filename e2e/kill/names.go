@@ -33,7 +33,7 @@ func renamer(r *round, h, other *hand) work {
 		case 1:
 			move = h.renameNoReplace
 		case 3:
-			if err := makeVictim(h, name(n+1)); err != nil {
+			if err := makeEmpty(h, name(n+1)); err != nil {
 				return err
 			}
 		}
@@ -54,7 +54,8 @@ func renamer(r *round, h, other *hand) work {
 	}
 }
 
-func makeVictim(h *hand, name string) error {
+// makeEmpty makes a file that must not be there yet.
+func makeEmpty(h *hand, name string) error {
 	fd, err := h.open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func linker(r *round, h, other *hand) work {
 	base := r.path("%s", h.name)
 	return func(n int) error {
 		if n == 0 {
-			if err := makeVictim(h, base); err != nil {
+			if err := makeEmpty(h, base); err != nil {
 				return err
 			}
 		}
@@ -127,7 +128,10 @@ func dirMaker(r *round, h, other *hand) work {
 	}
 }
 
-// lister keeps some names and wants each once in every listing.
+// namesMost is how many names a lister makes before it removes them again.
+const namesMost = 40
+
+// lister makes and removes names, and wants each once in every listing.
 func lister(r *round, h, other *hand) work {
 	dir := r.path("%s", h.name)
 	names := 0
@@ -137,14 +141,19 @@ func lister(r *round, h, other *hand) work {
 				return err
 			}
 		}
-		if names < 40 {
-			if err := makeVictim(h, fmt.Sprintf("%s/%d", dir, names)); err != nil {
-				return err
-			}
+		var err error
+		if n/namesMost%2 == 0 {
+			err = makeEmpty(h, fmt.Sprintf("%s/%d", dir, names))
 			names++
+		} else {
+			names--
+			err = h.unlink(fmt.Sprintf("%s/%d", dir, names))
+		}
+		if err != nil {
+			return err
 		}
 		var list []os.DirEntry
-		err := other.call(opList, dir, func() (err error) {
+		err = other.call(opList, dir, func() (err error) {
 			list, err = os.ReadDir(other.at(dir))
 			return err
 		})
@@ -226,7 +235,7 @@ func holdsText(h *hand, path string, text []byte) error {
 func renameRace(r *round, both [2]*hand) work {
 	return func(n int) error {
 		path := r.path("move.%d", n)
-		if err := makeVictim(both[n%2], path); err != nil {
+		if err := makeEmpty(both[n%2], path); err != nil {
 			return err
 		}
 		to := func(m int) string { return r.path("moved.%d.%d", n, m) }
