@@ -1,2 +1,84 @@
 // Package kernel carries FUSE requests to a [fsop.Caller] and the answers back.
+//
+// # What it owns
+//
+// Mounting and unmounting, the device, the translation of every request and
+// errno, which requests may block whom (the baton), interruption, who may hold
+// locks through which handle, and a mount's memory that outlives its serving
+// process: the [Ledger], and the keeper that holds it ([RunKeeper],
+// [DialKeeper]). Also fusermount3 ([Fusermount]).
+//
+// # What it does not own
+//
+// What an operation does, leases, retries and numbers in the session's stream:
+// that is behind the Caller. Kernel sets Op, Tag, Sub and Open of a request and
+// nothing else. What a session may offer beyond Call is in caller.go.
+//
+// bazil.org/fuse reads and parses requests (its raw loop); bazil.go is the only
+// file that knows its insides. INIT, attributes and every answer are encoded
+// here.
+//
+// # Invariants
+//
+//   - A request's Tag is the kernel's unique number without the mark of a
+//     second coming, and Sub counts the mutations that it expands into. So the
+//     same request gets the same identities from every serving process.
+//   - A node id is an inode number and a handle is the Tag of the request that
+//     opened it. Neither carries state.
+//   - Permissions, umask and the sticky bit are the kernel's business
+//     (default_permissions).
+//   - [Finisher] is told of a mutation only after the kernel has its answer.
+//   - Whoever may block has handed the baton on. Waiting locks use no worker.
+//   - Only lock waits are interrupted by signals; a killed process is let go.
+//   - Two processes never read from one device: before the keeper hands it on,
+//     the one before has been killed and is gone.
+//
+// # What the kernel does not let us do
+//
+// flock(2) of a directory stays on one node: FUSE never asks. After an append
+// behind another node's, the file position is counted from the size that the
+// kernel knew. A process that serves a mount must not use files on it: a page
+// fault or an epoll_ctl of Go's runtime that waits for the mount stops the
+// collector, and with it the answer. A keeper must not have files open on its
+// mounts: starting a process closes their copies, which waits for the process
+// that is to be started.
+//
+// # Shared memory of a mount, version 1
+//
+// A sealed memfd, mapped by the serving process, its descriptor kept by the
+// keeper. Integers have the machine's byte order. Offsets in bytes:
+//
+//	0        magic "TAKMOUNT"
+//	8   u32  version
+//	12  u32  1 when INIT has been answered
+//	16  u32  valid identity slot: 0 none, 1, 2
+//	24  u32  length of the INIT request; 28 of the answer
+//	32  u32  handle slots that were ever used; 36 holder slots
+//	64       INIT request (256 bytes), INIT answer (256 bytes)
+//	4096     identity slots, 8192 bytes each:
+//	         session u64, epoch u64, last seq u64, nonce 16 bytes,
+//	         at 40 u32 length of the hint, at 64 the hint
+//	20480    1024 mutations in flight, 32 bytes each:
+//	         state u32 (1: valid), sub u32, tag u64, seq u64, session u64
+//	53248    2^18 open handles, 16 bytes each: handle u64 (0: free), inode u64
+//	4247552  2^16 lock holders, 32 bytes each:
+//	         kind u32 (0: free), u32 unused, inode u64, owner u64, handle u64
+//
+// A record is filled first and published last, by one atomic store (the slot
+// number, the state, the handle, the kind). In flight entries of another
+// session than the valid identity's are void.
+//
+// # Messages between keeper and serving process, version 1
+//
+// See message.go.
+//
+// # Crashes
+//
+// A serving process may be killed at any instruction. The keeper still holds
+// device and ledger, so the connection stays; the next process asks the kernel
+// to send again what was read and not answered (Linux 6.9), finds the numbers
+// that these requests had, and goes on. Without that ability of the kernel the
+// keeper is given nothing: the device closes with the process, and the mount
+// answers ENOTCONN. When the keeper dies, mounts go on until their process
+// ends. Nothing here is on a disk.
 package kernel

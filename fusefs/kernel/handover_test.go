@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,13 +21,19 @@ const (
 	socketVar  = "TAK_KERNEL_KEEPER"
 	backendVar = "TAK_KERNEL_BACKEND"
 	dirVar     = "TAK_KERNEL_DIR"
+	oldVar     = "TAK_KERNEL_OLD" // as on a kernel that cannot resend
 )
 
 func TestMain(m *testing.M) {
 	var err error
+	if filepath.Base(os.Args[0]) == "fusermount3" {
+		os.Exit(Fusermount(os.Args[1:]))
+	}
 	switch os.Getenv(roleVar) {
 	case "":
 		os.Exit(m.Run())
+	case "keeper":
+		err = keeperMain(os.Getenv(socketVar))
 	case "server":
 		err = serverMain(os.Getenv(socketVar), os.Getenv(backendVar), os.Getenv(dirVar))
 	case "load":
@@ -41,20 +46,44 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// serverMain is a serving process: it takes over what the keeper has, or makes
-// the one mount.
-func serverMain(keeper, backend, dir string) error {
-	log, err := zap.NewDevelopment()
+// keeperMain is a keeper. It is a process of its own, because this one has
+// files open on the mount: starting a process closes the copies of those, and
+// that waits for the process that is to be started.
+func keeperMain(socket string) error {
+	log, err := testLogger()
 	if err != nil {
 		return err
 	}
-	log = log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))
+	return RunKeeper(context.Background(), KeeperConfig{
+		Socket: socket, Command: []string{os.Args[0]}, Log: log, Env: append(os.Environ(), roleVar+"=server"),
+	})
+}
+
+func testLogger() (*zap.Logger, error) {
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		return nil, err
+	}
+	return log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel)), nil
+}
+
+// serverMain is a serving process: it takes over what the keeper has, or makes
+// the one mount.
+func serverMain(keeper, backend, dir string) error {
+	log, err := testLogger()
+	if err != nil {
+		return err
+	}
 	link, mounts, err := DialKeeper(context.Background(), keeper, log)
 	if err != nil {
 		return err
 	}
 	if len(mounts) == 0 {
-		m, err := New(Options{ID: "one", Dir: dir, FSName: "handover", Subtype: "tak-test", Link: link, Log: log, Spec: []byte(backend)})
+		o := Options{ID: "one", Dir: dir, FSName: "handover", Subtype: "tak-test", Link: link, Log: log, Spec: []byte(backend)}
+		if os.Getenv(oldVar) != "" {
+			o.without = featResend
+		}
+		m, err := New(o)
 		if err != nil {
 			return err
 		}
@@ -144,31 +173,34 @@ type handover struct {
 	dir, socket string
 }
 
-func startHandover(t *testing.T) *handover {
+func startHandover(t *testing.T, env ...string) *handover {
 	needFuse(t)
 	b := newBackend(t, newOneTree(t))
 	h := &handover{dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- RunKeeper(ctx, KeeperConfig{
-			Socket: h.socket, Command: []string{os.Args[0]}, Log: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
-			Env: append(os.Environ(), roleVar+"=server", socketVar+"="+h.socket, backendVar+"="+b.path, dirVar+"="+h.dir),
-		})
-	}()
+	keeper := role("keeper", append(env, socketVar+"="+h.socket, backendVar+"="+b.path, dirVar+"="+h.dir)...)
+	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
+	must(t, keeper.Start())
 	t.Cleanup(func() {
 		if err := Unmount(h.dir); err != nil {
 			t.Error(err)
 			_ = Detach(h.dir)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
+		if err := keeper.Wait(); err != nil {
+			t.Errorf("keeper: %v", err)
 		}
-		cancel()
 	})
-	h.await(t, func(s *KeeperStatus) bool { return len(s.Mounts) == 1 })
+	h.await(t, func(*KeeperStatus) bool { _, err := mountedDevice(h.dir); return err == nil })
 	watchdog(t, h.dir, 2*time.Minute)
+	settle(t, h.dir)
 	return h
+}
+
+// kill ends the serving process and waits for the next one.
+func (h *handover) kill(t *testing.T) {
+	t.Helper()
+	s := h.await(t, func(s *KeeperStatus) bool { return s.Server != 0 })
+	must(t, syscall.Kill(s.Server, syscall.SIGKILL))
+	h.await(t, func(n *KeeperStatus) bool { return n.Server != 0 && n.Server != s.Server })
 }
 
 // await waits until the keeper's status is as wanted.
@@ -198,12 +230,8 @@ func TestKillServer(t *testing.T) {
 	}
 	const kills = 16
 	for i := range kills {
-		s := h.await(t, func(s *KeeperStatus) bool { return s.Server != 0 && s.Restarts >= i })
 		time.Sleep(time.Duration(20+80*(i%4)) * time.Millisecond) // somewhere in the load
-		if err := syscall.Kill(s.Server, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		h.await(t, func(n *KeeperStatus) bool { return n.Server != 0 && n.Server != s.Server })
+		h.kill(t)
 	}
 	if out, err := exec.Command("touch", filepath.Join(h.dir, "stop")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

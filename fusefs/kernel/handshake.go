@@ -98,8 +98,9 @@ func agree(in kernelInit) (out []byte, features uint64, err error) {
 	return out, features, nil
 }
 
-// handshake answers the kernel's INIT and records both messages.
-func handshake(fd int, mem memory) (features uint64, err error) {
+// handshake answers the kernel's INIT and records both messages. Features in
+// without count as not offered.
+func handshake(fd int, mem memory, without uint64) (features uint64, err error) {
 	buf := make([]byte, bazilBufSize)
 	n, err := unix.Read(fd, buf)
 	for err == unix.EINTR {
@@ -112,6 +113,7 @@ func handshake(fd int, mem memory) (features uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	in.features &^= without
 	out, features, err := agree(in)
 	if err != nil {
 		return 0, err

@@ -27,6 +27,8 @@ type Options struct {
 	Spec     []byte
 	Link     *Link // the keeper; nil: the mount ends with this process
 	Log      *zap.Logger
+
+	without uint64 // features not to ask for, as if the kernel were older
 }
 
 // Mount is one mounted filesystem and this process's end of it.
@@ -76,7 +78,7 @@ func (m *Mount) mount(o Options) error {
 	if err := unix.Mount(o.FSName, m.dir, mountType(o.Subtype), flags, data); err != nil {
 		return err
 	}
-	if m.features, err = handshake(fd, m.mem); err != nil {
+	if m.features, err = handshake(fd, m.mem, o.without); err != nil {
 		return errors.Join(err, forceUnmount(m.dir))
 	}
 	m.ledger = newLedger(m.mem)
