@@ -120,6 +120,7 @@ func (a *applier) do(queue []applyWork) (int, error) {
 		w.grant.Store(w.lead)
 		a.g.cfg.Machine.Lead(w.lead)
 	case w.follow:
+		a.g.leading.Store(0)
 		a.g.cfg.Machine.Follow(w.term, w.leader)
 	case w.call != nil:
 		w.call()

@@ -13,6 +13,8 @@ type checkpointer struct {
 	ctx context.Context
 	wg  sync.WaitGroup
 
+	// last is the index of the newest checkpoint.
+	last uint64
 	// began is what had been written when the last checkpoint began.
 	began   int64
 	wanted  bool
@@ -37,6 +39,12 @@ func (k *checkpointer) afterApply() error {
 
 // want takes a checkpoint as soon as possible. It runs on the applying goroutine.
 func (k *checkpointer) want(named chan error) error {
+	if !k.running && k.a.index == k.last {
+		if named != nil {
+			named <- nil
+		}
+		return nil
+	}
 	k.wanted = true
 	if named != nil {
 		k.waiters = append(k.waiters, named)
@@ -67,47 +75,52 @@ func (k *checkpointer) begin() error {
 		run()
 		return nil
 	}
-	k.wg.Add(1)
-	go func() {
-		defer k.wg.Done()
-		run()
-	}()
+	k.wg.Go(run)
 	return nil
 }
 
 // ended notes that a checkpoint is named, or why not.
 func (k *checkpointer) ended(meta *CheckpointMeta, oldest uint64, err error, waiters []chan error) {
 	k.running = false
-	for _, w := range waiters {
-		w <- err
-	}
 	g := k.a.g
 	if err != nil {
+		answerNamed(waiters, err)
 		if k.ctx.Err() == nil {
 			g.fail(fmt.Errorf("checkpoint at %d: %w", meta.Index, err))
 		}
 		return
 	}
 	g.post(event{kind: eventCall, call: func(c *core) { c.checkpointNamed(meta) }})
+	k.last = max(k.last, meta.Index)
 	trim := min(oldest, meta.Index)
 	g.persister.trimTo.Store(max(trim, g.persister.trimTo.Load()))
 	g.persister.add(&journalWrite{trim: trim})
-	if k.wanted {
-		if err := k.begin(); err != nil {
-			g.fail(err)
-		}
+	answerNamed(waiters, nil)
+	if !k.wanted {
+		return
+	}
+	if k.a.index == k.last {
+		answerNamed(k.waiters, nil)
+		k.waiters, k.wanted = nil, false
+		return
+	}
+	if err := k.begin(); err != nil {
+		g.fail(err)
+	}
+}
+
+func answerNamed(waiters []chan error, err error) {
+	for _, w := range waiters {
+		w <- err
 	}
 }
 
 func (k *checkpointer) wait() {
 	k.wg.Wait()
-	for _, w := range k.waiters {
-		w <- ErrStopped
-	}
+	answerNamed(k.waiters, ErrStopped)
 }
 
 func (c *core) checkpointNamed(meta *CheckpointMeta) {
-	c.checkpointAsked = false
 	if c.checkpoint == nil || c.checkpoint.Index < meta.Index {
 		c.checkpoint = meta
 	}

@@ -59,8 +59,9 @@ type core struct {
 	// repairs are the members that confirmed more than they have.
 	repairs map[uint64]bool
 	// checkpoint is the newest named one, nil for none.
-	checkpoint      *CheckpointMeta
-	checkpointAsked bool
+	checkpoint *CheckpointMeta
+	// checkpointAskAt is the tick from which another one may be asked for.
+	checkpointAskAt uint64
 	// incoming is the received checkpoint that the protocol is being told of.
 	incoming *incoming
 }
@@ -139,6 +140,12 @@ func (c *core) receive(in *inMessage) {
 		c.repair(m)
 	case pb.MsgReadIndex:
 		c.clock.traffic()
+	case pb.MsgPreVote:
+		// Somebody has not heard of this leader, whose next heartbeat may be far.
+		if c.role == RoleLeader {
+			c.clock.traffic()
+			c.hurry()
+		}
 	}
 	c.step(m)
 }

@@ -46,10 +46,20 @@
 //
 // # Files
 //
-// In the group's folder:
+// In the group's folder; each is replaced atomically:
 //
-//	identity   who this replica is; see identity.go
-//	install    while a received checkpoint is being installed; see install.go
-//	fence      while the replica has to catch up to what it may have confirmed
-//	journal/   see package wal
+//	identity      who this replica is and who the first members were; identity.go
+//	initialising  empty; while Bootstrap is at work: a journal beside it is not one yet
+//	install       while a received checkpoint is being installed; install.go
+//	journal/      package wal
+//
+// In the machine's checkpoints: the membership (CheckpointMeta.Extra);
+// membership.go. In the log: who a change adds; membership.go. Between members:
+// message.go and package snapshot. All of them carry a version.
+//
+// # Time
+//
+// Ticks come from [Config].Clock. A group without sessions and traffic ticks
+// IdleFactor times slower, at the word of its leader; see clockwork.go. Elections
+// are timed here, with the given randomness, and not by the protocol.
 package raftlog

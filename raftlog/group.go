@@ -122,9 +122,10 @@ func (g *Group) isStopping() bool {
 
 // Propose hands data to the log, to be logged in term. It returns ErrNotLeading
 // unless this replica leads in term, and ErrBusy when too much is in flight; in
-// both cases data was not and will not be logged. nil is no more than a
-// promise that one of two things will happen: Machine.Apply gets the entry, or
-// Machine.Follow is called. data is not to be changed before that.
+// both cases, and with ErrStopped, data was not and will not be logged. nil is
+// no more than a promise that one of three things will happen: Machine.Apply
+// gets the entry, Machine.Follow is called, or Run returns. data is not to be
+// changed before that.
 func (g *Group) Propose(term uint64, data []byte) error {
 	if len(data) == 0 || len(data) > g.cfg.Limits.EntryBytes {
 		return fmt.Errorf("proposal of %d bytes, not 1 to %d", len(data), g.cfg.Limits.EntryBytes)
@@ -137,7 +138,9 @@ func (g *Group) Propose(term uint64, data []byte) error {
 		g.release(1, int64(len(data)))
 		return ErrBusy
 	}
-	g.post(event{kind: eventPropose, term: term, data: data})
+	if !g.post(event{kind: eventPropose, term: term, data: data}) {
+		return ErrStopped
+	}
 	return nil
 }
 
@@ -150,7 +153,8 @@ func (g *Group) release(count, bytes int64) {
 // ReadIndex returns an index up to which everything was committed that was
 // answered before the call, confirmed by a majority after the call. It works on
 // followers too, at the price of a message to the leader. Wait for it with
-// WaitApplied before reading. Errors: ErrNoLeader, ErrStopped, or ctx's.
+// WaitApplied before reading. While no leader is known it waits. Errors:
+// ErrNoLeader when the leader changes meanwhile, ErrStopped, or ctx's.
 func (g *Group) ReadIndex(ctx context.Context) (uint64, error) {
 	answer := make(chan readAnswer, 1)
 	g.post(event{kind: eventRead, read: answer})

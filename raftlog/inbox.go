@@ -52,22 +52,24 @@ type inbox struct {
 	handover chan struct{}
 }
 
-// post puts an event in, and steps the protocol unless somebody is at it.
-func (g *Group) post(ev event) {
+// post puts an event in, and steps the protocol unless somebody is at it. It
+// reports whether the group takes events.
+func (g *Group) post(ev event) bool {
 	g.inbox.Lock()
 	if (!g.inbox.open && !ev.always) || g.isStopping() {
 		g.inbox.Unlock()
 		g.refuse(ev)
-		return
+		return false
 	}
 	g.inbox.queue = append(g.inbox.queue, ev)
 	if g.inbox.stepping || g.cfg.Manual {
 		g.inbox.Unlock()
-		return
+		return true
 	}
 	g.inbox.stepping = true
 	g.inbox.Unlock()
 	g.drain()
+	return true
 }
 
 // refuse answers an event that will not be looked at.

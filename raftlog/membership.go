@@ -114,6 +114,16 @@ func (d *decoder) ids(n int) []uint64 {
 	return ids
 }
 
+// MembersOf tells who the members were as of a checkpoint, and which ids were
+// removed before. For tools that read checkpoints.
+func MembersOf(meta CheckpointMeta) (members []Member, removed []uint64, err error) {
+	m, err := decodeMembership(meta.Extra)
+	if err != nil {
+		return nil, nil, fmt.Errorf("membership in checkpoint %d: %w", meta.Index, err)
+	}
+	return m.members, m.removed, nil
+}
+
 func (m *membership) member(id uint64) (Member, bool) {
 	i, ok := slices.BinarySearchFunc(m.members, id, func(x Member, id uint64) int {
 		switch {

@@ -149,6 +149,9 @@ func (o *opening) assemble() (*Group, error) {
 	g.persister = &persister{g: g, log: &diskLog{Journal: o.journal}, wake: make(chan struct{}, 1)}
 	g.applier = &applier{g: g, wake: make(chan struct{}, 1), membership: o.membership, index: o.index, term: o.term}
 	g.applier.checkpoint.a = g.applier
+	if o.checkpoint != nil {
+		g.applier.checkpoint.last = o.checkpoint.Index
+	}
 	g.persister.written.Store(o.journal.Usage().LiveBytes)
 	c := &core{
 		g: g, log: g.log, id: id, membership: o.membership, checkpoint: o.checkpoint,

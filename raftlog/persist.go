@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/raftlog/wal"
 )
@@ -45,6 +46,9 @@ type persister struct {
 		sync.Mutex
 		queue []*journalWrite
 	}
+	// preparing: a file for the journal is being made, by one goroutine of wg.
+	preparing atomic.Bool
+	wg        sync.WaitGroup
 	// written counts the bytes that the journal grew by, since ever.
 	written atomic.Int64
 	// trimTo is the index up to which checkpoints have made entries superfluous.
@@ -62,6 +66,10 @@ type journalLog interface {
 	Trim(index uint64) error
 	// Reset makes the journal empty and begin after index.
 	Reset(hard *pb.HardState, index, term uint64) error
+	// NeedsSpare tells that Prepare should be called: beside everything else,
+	// because it takes long.
+	NeedsSpare() bool
+	Prepare() error
 	// Bounds are the first entry held and the term of the one before.
 	Bounds() (first, before uint64)
 	// Bytes is the space taken.
@@ -158,6 +166,9 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 			return 0, fmt.Errorf("trim journal: %w", err)
 		}
 	}
+	if err := p.prepare(); err != nil {
+		return 0, err
+	}
 	done := &appendDone{entries: batches, writes: writes}
 	done.first, done.before = p.log.Bounds()
 	done.responses = p.answer(responses)
@@ -176,6 +187,27 @@ func (p *persister) append(hard *pb.HardState, batches [][]*pb.Entry) error {
 	}
 	p.written.Add(journalBytes(batches))
 	return err
+}
+
+// prepare has the journal's next file made, before it is needed. That it can't
+// be made (no space) shows again when it is needed.
+func (p *persister) prepare() error {
+	if !p.log.NeedsSpare() {
+		return nil
+	}
+	if p.g.cfg.Manual {
+		return p.log.Prepare()
+	}
+	if !p.preparing.CompareAndSwap(false, true) {
+		return nil
+	}
+	p.wg.Go(func() {
+		defer p.preparing.Store(false)
+		if err := p.log.Prepare(); err != nil {
+			p.g.log.Warn("next file of the journal not made", zap.Error(err))
+		}
+	})
+	return nil
 }
 
 // makeRoom takes checkpoints until the oldest one kept is new, and trims.
@@ -232,6 +264,7 @@ func (p *persister) hangs(now, limit time.Duration) bool {
 }
 
 func (p *persister) close() error {
+	p.wg.Wait()
 	if err := p.log.Close(); err != nil {
 		return fmt.Errorf("close journal: %w", err)
 	}

@@ -200,8 +200,8 @@ func (s source) Term() uint64 {
 func (c *core) checkpointForMember() (*pb.Snapshot, error) {
 	meta := c.checkpoint
 	if meta == nil || meta.Index+1 < c.store.first {
-		if !c.checkpointAsked {
-			c.checkpointAsked = true
+		if c.ticks >= c.checkpointAskAt {
+			c.checkpointAskAt = c.ticks + retryTicks
 			c.g.wantCheckpoint(nil)
 		}
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
