@@ -223,6 +223,51 @@ func TestReplacedServerGoesOn(t *testing.T) {
 	}
 }
 
+// TestReplacedServerIsNotFencedByTheOldOne kills a serving process whose
+// operation waits in the coordinator and is proposed only after the epoch of its
+// session has ended: it is refused there, and must not be taken for the same
+// operation of the next process.
+func TestReplacedServerIsNotFencedByTheOldOne(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	ledger := client.NewMemLedger()
+	a, b := w.mount("a", ledger), w.mount("b", client.NewMemLedger())
+	a.create("x")
+	b.lookup("x") // from here on a's rename depends on what is in flight
+	w.hold()
+	go b.Call(context.Background(), &fsop.Request{Op: &fsop.Create{Parent: fsop.Root, Name: []byte("y"), Mode: fsop.TypeFile}})
+	await(t, "b's operation is proposed", func() bool { return w.inLimbo() == 1 })
+	rename := &fsop.Request{Op: &fsop.Rename{Parent: fsop.Root, Name: []byte("x"), NewParent: fsop.Root, NewName: []byte("z")}, Tag: 7}
+	go a.Call(context.Background(), rename)
+	await(t, "a's operation waits", func() bool { return w.replicas[0].coord.Queued() == 1 })
+	a.kill()
+	again := w.mount("a", ledger)
+	await(t, "the next process attaches", func() bool { return w.inLimbo() == 2 })
+	w.release(1)
+	await(t, "a's operation is proposed behind that", func() bool { return w.inLimbo() == 2 })
+	w.goOn()
+	again.Resumed([]uint64{7})
+	rep, err := again.Call(context.Background(), rename)
+	if err != nil || rep.Errno != fsop.OK {
+		t.Fatalf("the operation is repeated: %v %v", rep, err)
+	}
+	if s := again.Status(); s.Lost != 0 {
+		t.Errorf("the session was lost: %+v", s)
+	}
+	if again.lookup("x") != 0 || again.lookup("z") == 0 {
+		t.Error("the file was not renamed")
+	}
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
 // TestOrphansAreReaped keeps an unlinked file as long as another mount has it
 // open, and no longer.
 func TestOrphansAreReaped(t *testing.T) {

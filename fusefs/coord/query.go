@@ -99,11 +99,23 @@ func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) 
 func (c *Coordinator) stillHolds(s *session, term, given uint64, op fsop.Op, rep *fsop.Reply) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.term != term || s.given != given || rep.Errno != fsop.OK || !c.holds(s, fsop.Covers(op, rep)) {
+	if c.term != term || s.given != given || !shows(op, rep) || !c.holds(s, fsop.Covers(op, rep)) {
 		return false
 	}
 	rep.UnderLease = true
 	return true
+}
+
+// shows reports whether an answer depends only on what Covers lists: success,
+// or that a name is absent.
+func shows(op fsop.Op, rep *fsop.Reply) bool {
+	switch op.(type) {
+	case *fsop.Lookup:
+		return rep.Errno == fsop.OK || rep.Errno == fsop.ENOENT
+	case *fsop.GetXattr:
+		return rep.Errno == fsop.OK || rep.Errno == fsop.ENODATA
+	}
+	return rep.Errno == fsop.OK
 }
 
 // park keeps a lock wait until the lock may be free. A wait of the same owner

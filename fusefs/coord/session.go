@@ -35,6 +35,7 @@ type mutation struct {
 	link      *Link // where the answer goes, and
 	id        uint64
 	req       *fsop.Request
+	epoch     uint64     // of the session when it was proposed
 	recalling int        // notices that it waits for
 	wants     []fsop.Ino // not leased to anybody before it is proposed
 }
@@ -139,6 +140,9 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 // admit makes l the session's connection. The client holds no leases when it
 // attaches, and sends again what it has no answer to.
 func (c *Coordinator) admit(l *Link, id, sid uint64) {
+	if l.closed {
+		return
+	}
 	info, ok := c.cfg.Tree.Session(sid)
 	if !ok {
 		c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d has ended", sid))
@@ -159,7 +163,10 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	}
 	s.next -= uint64(len(s.queue))
 	c.dropQueue(s)
-	s.epoch = info.Epoch
+	if s.epoch != info.Epoch {
+		c.dropFenced(s)
+		s.epoch, s.next = info.Epoch, info.LastSeq+1
+	}
 	s.link, l.session = l, s
 	c.release(s)
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
@@ -240,6 +247,15 @@ func (c *Coordinator) dropQueue(s *session) {
 		c.unwant(m)
 	}
 	s.queue = nil
+}
+
+// dropFenced forgets what was proposed under an epoch that has ended. All that
+// came before its end in the log has been answered, the rest will be refused:
+// the next server sends it again.
+func (c *Coordinator) dropFenced(s *session) {
+	c.unapplied -= s.unapplied
+	s.unapplied = 0
+	clear(s.waiting)
 }
 
 // evictSilent evicts sessions that have been away for too long, and at once

@@ -62,6 +62,7 @@ func (c *Coordinator) step(s *session) {
 		m := s.queue[0]
 		s.queue = s.queue[1:]
 		c.unwant(m)
+		m.epoch = s.epoch
 		s.waiting[m.req.Seq] = m
 		s.mutations++
 		s.unapplied++
@@ -216,7 +217,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		return
 	}
 	m := s.waiting[it.Seq]
-	if m == nil {
+	if m == nil || m.epoch != it.Epoch {
 		return
 	}
 	delete(s.waiting, it.Seq)

@@ -120,6 +120,26 @@ func (w *world) hold() {
 	w.held = true
 }
 
+// release commits the first n of the proposals in limbo.
+func (w *world) release(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.entries = append(w.entries, w.limbo[:n]...)
+	w.limbo = w.limbo[n:]
+	for _, r := range w.replicas {
+		r.kick()
+	}
+}
+
+// goOn ends what hold began, without a change of leader.
+func (w *world) goOn() {
+	w.mu.Lock()
+	w.held = false
+	n := len(w.limbo)
+	w.mu.Unlock()
+	w.release(n)
+}
+
 func (w *world) inLimbo() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,11 @@
+package coord
+
+// Queued is how many mutations were accepted and are not proposed.
+func (c *Coordinator) Queued() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		n += len(s.queue)
+	}
+	return n
+}
