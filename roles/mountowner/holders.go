@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // Holder is a process that keeps a mount busy.
@@ -21,11 +23,40 @@ func (h Holder) String() string { return fmt.Sprintf("%s (pid %d, %s)", h.Comman
 // holdersMost bounds how many are named.
 const holdersMost = 20
 
+// holdersTimeout bounds the search for holders.
+const holdersTimeout = time.Second
+
+// mapsReader is held while the maps of processes are read.
+var mapsReader sync.Mutex
+
 // Holders lists processes that have something open below path. It looks only
 // at /proc and never at the mount, which may not answer.
-func Holders(path string) []Holder {
-	var found []Holder
-	procs, err := os.ReadDir("/proc")
+func Holders(path string) []Holder { return holders("/proc", path) }
+
+// holders looks at what processes have open, and only if that tells nothing at
+// what they have mapped: to read a process's maps takes a lock that the process
+// has while it waits for a file, of this mount or of any other. So that is
+// waited for only so long, by one goroutine at a time.
+func holders(proc, path string) []Holder {
+	found := search(proc, path, opened)
+	if len(found) > 0 || !mapsReader.TryLock() {
+		return found
+	}
+	mapped := make(chan []Holder, 1)
+	go func() {
+		defer mapsReader.Unlock()
+		mapped <- search(proc, path, maps)
+	}()
+	select {
+	case found = <-mapped:
+	case <-time.After(holdersTimeout):
+	}
+	return found
+}
+
+// search asks of every process whether it holds path.
+func search(proc, path string, holds func(proc, path string) string) (found []Holder) {
+	procs, err := os.ReadDir(proc)
 	if err != nil {
 		return nil
 	}
@@ -34,8 +65,8 @@ func Holders(path string) []Holder {
 		if err != nil {
 			continue
 		}
-		if has := holds(filepath.Join("/proc", p.Name()), path); has != "" {
-			comm, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "comm"))
+		if has := holds(filepath.Join(proc, p.Name()), path); has != "" {
+			comm, _ := os.ReadFile(filepath.Join(proc, p.Name(), "comm"))
 			found = append(found, Holder{PID: pid, Command: strings.TrimSpace(string(comm)), Has: has})
 		}
 		if len(found) == holdersMost {
@@ -45,8 +76,8 @@ func Holders(path string) []Holder {
 	return found
 }
 
-// holds tells what the process has below path, "" for nothing.
-func holds(proc, path string) string {
+// opened tells what the process has open below path, "" for nothing.
+func opened(proc, path string) string {
 	below := func(link string) bool {
 		target, err := os.Readlink(link)
 		return err == nil && within(target, path)
@@ -62,8 +93,13 @@ func holds(proc, path string) string {
 			return "fd " + fd.Name()
 		}
 	}
-	maps, _ := os.ReadFile(filepath.Join(proc, "maps"))
-	for line := range bytes.Lines(maps) {
+	return ""
+}
+
+// maps tells whether the process has a file below path mapped.
+func maps(proc, path string) string {
+	text, _ := os.ReadFile(filepath.Join(proc, "maps"))
+	for line := range bytes.Lines(text) {
 		if i := bytes.IndexByte(line, '/'); i >= 0 && within(string(bytes.TrimSpace(line[i:])), path) {
 			return "map"
 		}
