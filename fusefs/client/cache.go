@@ -34,6 +34,7 @@ type record struct {
 	attrAt    uint64 // index, 0: attributes unknown
 	floor     uint64 // nothing older may be stored: the grant's index, or a later own mutation's
 	names     map[string]child
+	known     uint64 // names that are there; all of them when it equals attr.Entries
 	xattrs    map[string]xattr
 	target    []byte
 	hasTarget bool
@@ -111,12 +112,19 @@ func (c *cache) answer(op fsop.Op) *fsop.Reply {
 		}
 	case *fsop.GetXattr:
 		if r := c.usable(o.Ino); r != nil {
+			if r.attrAt > 0 && r.attr.Xattrs == 0 {
+				return &fsop.Reply{Errno: fsop.ENODATA, Index: r.attrAt}
+			}
 			if x, ok := r.xattrs[string(o.Name)]; ok {
 				if x.absent {
 					return &fsop.Reply{Errno: fsop.ENODATA}
 				}
 				return &fsop.Reply{Data: x.value}
 			}
+		}
+	case *fsop.ListXattr:
+		if r := c.usable(o.Ino); r != nil && r.attrAt > 0 && r.attr.Xattrs == 0 {
+			return &fsop.Reply{Index: r.attrAt}
 		}
 	case *fsop.ReadLink:
 		if r := c.usable(o.Ino); r != nil && r.hasTarget {
@@ -132,7 +140,7 @@ func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 		return nil
 	}
 	ch, ok := dir.names[string(o.Name)]
-	if !ok {
+	if !ok && !dir.complete(o.Name) {
 		return nil
 	}
 	if ch.ino == 0 {
@@ -142,6 +150,32 @@ func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 		return attrReply(r)
 	}
 	return nil
+}
+
+// complete reports whether every name in the directory is known, so that
+// another one is not there. Names that the filesystem refuses have their own
+// answers.
+func (r *record) complete(name []byte) bool {
+	return r.attrAt > 0 && r.attr.IsDir() && r.attr.Entries == r.known && len(name) <= fsop.NameMax
+}
+
+// setChild remembers a name.
+func (r *record) setChild(name []byte, ch child) {
+	if r.names == nil || len(r.names) >= namesPerDir {
+		r.names, r.known = map[string]child{}, 0
+	}
+	r.forgetChild(name)
+	if ch.ino != 0 {
+		r.known++
+	}
+	r.names[string(name)] = ch
+}
+
+func (r *record) forgetChild(name []byte) {
+	if r.names[string(name)].ino != 0 {
+		r.known--
+	}
+	delete(r.names, string(name))
 }
 
 func attrReply(r *record) *fsop.Reply {
@@ -225,10 +259,7 @@ func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
 	if old, ok := r.names[string(name)]; ok && at < old.at {
 		return
 	}
-	if r.names == nil || len(r.names) >= namesPerDir {
-		r.names = map[string]child{}
-	}
-	r.names[string(name)] = child{ino, at}
+	r.setChild(name, child{ino, at})
 }
 
 // setXattr remembers small values; a query of the wrong size class answers

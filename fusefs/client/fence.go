@@ -125,7 +125,7 @@ func (c *cache) settle(f fence, op fsop.Op, rep *fsop.Reply) {
 	case *fsop.Unlink:
 		c.setName(o.Parent, o.Name, 0, rep.Index)
 	case *fsop.Rename:
-		c.renamed(o)
+		c.renamed(o, rep)
 	case *fsop.SetXattr:
 		c.dropXattrs(o.Ino, true)
 	case *fsop.RemoveXattr:
@@ -153,15 +153,21 @@ func (c *cache) dropXattrs(ino fsop.Ino, absent bool) {
 	}
 }
 
-// renamed moves the names; after an exchange, or when the same inode had both
-// names, they are asked for again.
-func (c *cache) renamed(o *fsop.Rename) {
-	for _, e := range []struct {
-		dir  fsop.Ino
-		name []byte
-	}{{o.Parent, o.Name}, {o.NewParent, o.NewName}} {
-		if r := c.get(e.dir); r != nil {
-			delete(r.names, string(e.name))
+// renamed moves the name. After an exchange, and where the rename may have done
+// nothing because both names are links to one inode, the names are asked for
+// again.
+func (c *cache) renamed(o *fsop.Rename, rep *fsop.Reply) {
+	from, to := c.get(o.Parent), c.get(o.NewParent)
+	moved := &rep.Attrs[0]
+	if o.Flags&fsop.RenameExchange != 0 || moved.Nlink > 1 && !moved.IsDir() {
+		if from != nil {
+			from.forgetChild(o.Name)
 		}
+		if to != nil {
+			to.forgetChild(o.NewName)
+		}
+		return
 	}
+	c.setName(o.Parent, o.Name, 0, rep.Index)
+	c.setName(o.NewParent, o.NewName, moved.Ino, rep.Index)
 }

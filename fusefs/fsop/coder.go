@@ -164,6 +164,8 @@ func (c *coder) attr(a *Attr) {
 	c.time(&a.Atime)
 	c.time(&a.Mtime)
 	c.time(&a.Ctime)
+	c.u64(&a.Entries)
+	c.u32(&a.Xattrs)
 }
 
 func (c *coder) lock(l *LockRange) {

@@ -197,7 +197,7 @@ func (c *coder) reply(r *Reply) {
 // The fewest bytes an encoded Attr and DirEntry take: bounds on what a hostile
 // length can make a decoder allocate.
 const (
-	minAttr  = 14
+	minAttr  = 16
 	minEntry = 5
 )
 

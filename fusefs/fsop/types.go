@@ -63,7 +63,7 @@ func (t Time) Next() Time {
 	return Time{t.Sec, t.Nsec + 1}
 }
 
-// Attr is what stat(2) shows of an inode. Mode holds all of st_mode; Blocks
+// Attr is what stat(2) shows of an inode, and a little more. Mode holds all of st_mode; Blocks
 // counts 512-byte units.
 type Attr struct {
 	Ino    Ino
@@ -77,6 +77,11 @@ type Attr struct {
 	Atime  Time
 	Mtime  Time
 	Ctime  Time
+
+	// What stat(2) does not show, so that a client with a lease knows what is
+	// not there: the number of names in a directory and of extended attributes.
+	Entries uint64
+	Xattrs  uint32
 }
 
 // IsDir reports whether the inode is a directory.
