@@ -97,13 +97,16 @@ func harden(cmd *cli.Command) {
 	cmd.HideHelpCommand = true
 	cmd.ExitErrHandler = func(context.Context, *cli.Command, error) {}
 	cmd.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error { return err }
-	if len(cmd.Commands) > 0 && cmd.Action == nil {
-		cmd.Action = noCommand
-	}
 	action := cmd.Action
-	takesArgs := cmd.ArgsUsage != "" || len(cmd.Commands) > 0
+	if len(cmd.Commands) > 0 && action == nil {
+		action = noCommand
+	}
 	cmd.Action = func(ctx context.Context, cmd *cli.Command) error {
-		if !takesArgs && cmd.Args().Present() {
+		switch {
+		case !cmd.Args().Present() || cmd.ArgsUsage != "":
+		case len(cmd.Commands) > 0:
+			return noCommand(ctx, cmd)
+		default:
 			return Usagef("%s: unexpected argument %q", cmd.Name, cmd.Args().First())
 		}
 		if err := action(ctx, cmd); err != nil {

@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		return err
 	}
 	log = log.With(zap.String("volume", cfg.Volume), zap.String("replica", cfg.Replica))
-	unlock, err := lockFolder(cfg.Dir)
+	unlock, err := lockFolder(ctx, cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -119,8 +119,15 @@ func (e stateLost) Unwrap() error { return e.error }
 // ExitCode implements boot's choice of an exit code.
 func (stateLost) ExitCode() int { return ExitStateLost }
 
+// How long a worker waits for another one to leave its folder: one whose parent
+// was killed needs a moment to notice.
+const (
+	lockPatience = 10 * time.Second
+	lockRetry    = 50 * time.Millisecond
+)
+
 // lockFolder makes the replica's folder and takes its lock.
-func lockFolder(dir string) (unlock func(), err error) {
+func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -128,9 +135,15 @@ func lockFolder(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("replica in %s is served by another process", dir)
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("replica in %s is served by another process", dir)
+		case <-time.After(lockRetry):
+		}
 	}
 	return func() { f.Close() }, nil
 }
