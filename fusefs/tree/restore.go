@@ -31,6 +31,7 @@ func (t *Tree) restore() error {
 		return err
 	}
 	t.cks.reset(named)
+	clear(t.tx.inodes)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
 	fence, err := t.gen.recordedFence()
 	if err != nil {

@@ -20,7 +20,7 @@ type tx struct {
 	g     globals
 	now   fsop.Time // of the current item
 
-	inodes   map[fsop.Ino]*inode
+	inodes   map[fsop.Ino]*inode // stays from entry to entry, see inodesKept
 	order    []*inode // the dirty ones, in the order in which they became so
 	sessions map[uint64]*session
 	locks    map[fsop.Ino][]held
@@ -47,11 +47,29 @@ func (x *tx) end() {
 		}
 	}
 	x.batch.Close()
-	clear(x.inodes)
+	x.keepInodes()
 	clear(x.sessions)
 	clear(x.locks)
 	x.stripes, x.batch, x.view = 0, nil, view{}
 	x.order, x.touched, x.reaped = x.order[:0], nil, nil
+}
+
+// inodesKept bounds the inodes that stay decoded between entries: what was
+// just written is not read back. Only the applier sees them, and after a failed
+// entry nobody does.
+const inodesKept = 256
+
+func (x *tx) keepInodes() {
+	if len(x.inodes) > inodesKept {
+		clear(x.inodes)
+		return
+	}
+	for _, n := range x.order {
+		n.dirty = false
+		if n.gone {
+			delete(x.inodes, n.ino)
+		}
+	}
 }
 
 // commit makes the entry visible, all of it at once.
