@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -125,10 +126,17 @@ func clip(v any) string {
 }
 
 // Go runs the functions at once, each in a goroutine, and waits for all of them.
+// They begin when all goroutines run, or short ones would hardly ever meet.
 func (c *C) Go(fns ...func()) {
 	var wg sync.WaitGroup
+	var ready atomic.Int32
 	for _, fn := range fns {
-		wg.Go(func() { c.guard(fn) })
+		wg.Go(func() {
+			for ready.Add(1); int(ready.Load()) < len(fns); {
+				runtime.Gosched()
+			}
+			c.guard(fn)
+		})
 	}
 	wg.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ func runnerMain(conf string) {
 		os.Exit(2)
 	}
 	unix.Umask(0)
+	// A case's goroutines wait in system calls, and each keeps a processor of Go's
+	// from the others until the scheduler notices. Races need them all at once.
+	runtime.GOMAXPROCS(max(8, runtime.NumCPU()))
 	names := make(chan string)
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {

@@ -389,7 +389,7 @@ func oneWinner(c *C) {
 		},
 	}
 	for name, call := range calls {
-		for round := range 15 {
+		for round := range 40 {
 			var won atomic.Int32
 			var fns []func()
 			for i := range 4 {

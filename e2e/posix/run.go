@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,21 +27,15 @@ func Run(t *testing.T, env Env) {
 // RunGroups is Run for some of the groups.
 func RunGroups(t *testing.T, env Env, groups []Group) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("the suite needs root: it acts as several users")
-		}
-		t.Skip("the suite needs root: it acts as several users")
+	if os.Geteuid() != 0 && os.Getenv("CI") != "true" {
+		t.Skip(errNotRoot)
 	}
-	env = env.withDefaults()
-	for _, dir := range []string{env.Dir, env.Peer} {
-		if err := reachable(dir); err != nil {
-			t.Fatal(err)
-		}
+	p, err := newPool(env)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("POSIX_SEED=%d POSIX_OPS=%d", env.Seed, env.Ops)
-	p := &pool{env: env}
 	defer p.close()
+	t.Logf("POSIX_SEED=%d POSIX_OPS=%d", p.env.Seed, p.env.Ops)
 	for _, g := range groups {
 		t.Run(g.Name, func(t *testing.T) {
 			for _, cs := range g.Cases {
@@ -105,21 +100,44 @@ type pool struct {
 	}
 }
 
-func (p *pool) run(t *testing.T, name string, cs Case) {
-	for _, need := range cs.Needs {
-		if reason, missing := p.env.Caps[need]; missing {
-			t.Skipf("%s: %s", need, reason)
+var errNotRoot = errors.New("the suite needs root: it acts as several users")
+
+// newPool checks that the suite can run; it starts nothing.
+func newPool(env Env) (*pool, error) {
+	if os.Geteuid() != 0 {
+		return nil, errNotRoot
+	}
+	env = env.withDefaults()
+	for _, dir := range []string{env.Dir, env.Peer} {
+		if err := reachable(dir); err != nil {
+			return nil, err
 		}
+	}
+	return &pool{env: env}, nil
+}
+
+// missing says which of the case's needs the filesystem is known not to meet.
+func (p *pool) missing(cs Case) (reason string, missing bool) {
+	for _, need := range cs.Needs {
+		if reason, ok := p.env.Caps[need]; ok {
+			return fmt.Sprintf("%s: %s", need, reason), true
+		}
+	}
+	return "", false
+}
+
+func (p *pool) run(t *testing.T, name string, cs Case) {
+	if reason, missing := p.missing(cs); missing {
+		t.Skip(reason)
 	}
 	r, err := p.get()
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := r.do(name, p.env.deadline(cs))
+	res, err := p.do(r, name, cs)
 	if err != nil {
 		t.Fatalf("case %q: %v", name, err)
 	}
-	p.put(r)
 	for _, line := range res.Log {
 		t.Log(line)
 	}
@@ -128,6 +146,16 @@ func (p *pool) run(t *testing.T, name string, cs Case) {
 	} else if res.Skipped {
 		t.SkipNow()
 	}
+}
+
+// do runs one case on r and takes r back. An error means that the case has no
+// result, because it ended its process or outlived its deadline.
+func (p *pool) do(r *runner, name string, cs Case) (result, error) {
+	res, err := r.do(name, p.env.deadline(cs))
+	if err == nil {
+		p.put(r)
+	}
+	return res, err
 }
 
 func (p *pool) get() (*runner, error) {
