@@ -92,7 +92,7 @@ func TestPowerCuts(t *testing.T) {
 			t.Parallel()
 			n := 1 + int(seed%4)
 			c := newCluster(t, seed, n)
-			c.limits.CheckpointBytes = 256 << 10
+			c.limits.CheckpointBytes, c.limits.JournalBytes = 256<<10, 2<<20
 			w := newWorkload(c)
 			c.net.SetFaults(transport.Faults{Drop: 0.02, Duplicate: 0.02, DelayMax: 3, Reorder: true})
 			for range 1500 {
@@ -165,7 +165,7 @@ func TestLaggingMemberIsFedFromTheJournal(t *testing.T) {
 // fall crashes a follower and moves the journal past it.
 func fall(t *testing.T, c *cluster) (lead, slow *node) {
 	t.Helper()
-	c.limits.CheckpointBytes = 128 << 10
+	c.limits.CheckpointBytes, c.limits.JournalBytes = 128<<10, 2<<20
 	for _, nd := range c.nodes {
 		nd.crash(disk.KeepNone)
 		nd.start()

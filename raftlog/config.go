@@ -64,10 +64,10 @@ type Timing struct {
 // Limits bounds a group. The zero value of a field stands for the default.
 type Limits struct {
 	// Proposals and ProposalBytes bound what was proposed and is not applied
-	// (4096; 32 MiB). Beyond them Propose returns ErrBusy.
+	// (4096; 32 MiB, an eighth of JournalBytes at most). Beyond them Propose returns ErrBusy.
 	Proposals     int
 	ProposalBytes int64
-	// EntryBytes is the largest proposal (2 MiB).
+	// EntryBytes is the largest proposal (2 MiB; a quarter of a segment at most).
 	EntryBytes int
 	// MessageBytes is how much of the log one message carries at most, unless
 	// a single entry is larger (1 MiB).
@@ -79,7 +79,7 @@ type Limits struct {
 	// that are a little behind (1 MiB).
 	CacheBytes int
 	// CheckpointBytes is how much journal may be written between two
-	// checkpoints (64 MiB).
+	// checkpoints (64 MiB; a quarter of JournalBytes at most).
 	CheckpointBytes int64
 	// JournalBytes bounds the disk space of the journal (256 MiB). When it is
 	// nearly reached a checkpoint is taken at once, whoever is behind.
@@ -102,11 +102,17 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.Proposals, 4096)
 	orDefault(&l.ProposalBytes, 32<<20)
 	orDefault(&l.EntryBytes, 2<<20)
+	if l.SegmentBytes > 0 {
+		l.EntryBytes = min(l.EntryBytes, int(l.SegmentBytes/4))
+	}
 	orDefault(&l.MessageBytes, 1<<20)
 	orDefault(&l.InflightMessages, 256)
 	orDefault(&l.CacheBytes, 1<<20)
 	orDefault(&l.CheckpointBytes, 64<<20)
 	orDefault(&l.JournalBytes, 256<<20)
+	// Room for two checkpoints' worth of journal, and for what is not applied yet.
+	l.CheckpointBytes = min(l.CheckpointBytes, l.JournalBytes/4)
+	l.ProposalBytes = min(l.ProposalBytes, l.JournalBytes/8)
 	return l
 }
 

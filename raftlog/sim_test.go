@@ -66,7 +66,7 @@ func newCluster(t *testing.T, seed uint64, n int) *cluster {
 		t: t, rand: rand.New(rand.NewPCG(seed, 1)),
 		applied: map[uint64]raftlog.Entry{}, answered: map[string]uint64{},
 		log:    zap.NewNop(),
-		limits: raftlog.Limits{SegmentBytes: 16 * 4096, CheckpointBytes: 1 << 40, JournalBytes: 2 << 20, MessageBytes: 4096, CacheBytes: 4096},
+		limits: raftlog.Limits{SegmentBytes: 16 * 4096, CheckpointBytes: 1 << 40, JournalBytes: 64 << 20, MessageBytes: 4096, CacheBytes: 4096},
 	}
 	if testing.Verbose() {
 		c.log = zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
