@@ -101,8 +101,8 @@ func compareAll(t *testing.T, tr *tree.Tree, m *model) {
 			}
 			continue
 		}
-		if r.Errno != 0 || r.Attrs[0] != n.Attr {
-			t.Fatalf("inode %d:\n got %+v\nwant %+v", ino, r.Attrs, n.Attr)
+		if r.Errno != 0 || r.Attrs[0] != n.attr() {
+			t.Fatalf("inode %d:\n got %+v\nwant %+v", ino, r.Attrs, n.attr())
 		}
 		compareXattrs(t, tr, n)
 		switch n.Mode & fsop.TypeMask {
@@ -140,7 +140,7 @@ func compareDir(t *testing.T, tr *tree.Tree, n *mnode) {
 		r := read(t, tr, &fsop.ReadDir{Ino: n.Ino, Cookie: cookie, MaxBytes: 200, Plus: n.Ino%2 == 0})
 		for _, e := range r.Entries {
 			c := n.children[string(e.Name)]
-			if c == nil || c.Ino != e.Ino || uint32(e.Type) != c.Mode>>12 || e.Cookie <= cookie || e.Attr != nil && *e.Attr != c.Attr {
+			if c == nil || c.Ino != e.Ino || uint32(e.Type) != c.Mode>>12 || e.Cookie <= cookie || e.Attr != nil && *e.Attr != c.attr() {
 				t.Fatalf("directory %d lists %+v, want %+v", n.Ino, e, c)
 			}
 			cookie = e.Cookie

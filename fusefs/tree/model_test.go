@@ -27,6 +27,12 @@ type mnode struct {
 	linkable bool
 }
 
+func (n *mnode) attr() fsop.Attr {
+	a := n.Attr
+	a.Entries, a.Xattrs = uint64(len(n.children)), uint32(len(n.xattrs))
+	return a
+}
+
 func newModel() *model {
 	m := &model{nodes: make(map[fsop.Ino]*mnode), next: 2}
 	m.nodes[1] = &mnode{
@@ -45,7 +51,7 @@ func (m *model) apply(now fsop.Time, op fsop.Op) (fsop.Errno, []fsop.Attr) {
 	var attrs []fsop.Attr
 	for _, n := range m.touched {
 		if !slices.ContainsFunc(attrs, func(a fsop.Attr) bool { return a.Ino == n.Ino }) {
-			attrs = append(attrs, n.Attr)
+			attrs = append(attrs, n.attr())
 		}
 	}
 	return 0, attrs

@@ -151,7 +151,7 @@ func (q *query) lookup(o *fsop.Lookup) *fsop.Reply {
 // attributes.
 const (
 	entryBytes = 26
-	attrBytes  = 96
+	attrBytes  = 120
 )
 
 func (q *query) readDir(o *fsop.ReadDir) *fsop.Reply {
