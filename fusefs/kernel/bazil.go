@@ -91,16 +91,16 @@ func checkFields() error {
 		"flags": reflect.TypeFor[fuse.InitFlags](),
 	} {
 		if f, ok := conn.FieldByName(name); !ok || f.Type != want {
-			return fmt.Errorf("Conn.%s is not a %v", name, want)
+			return fmt.Errorf("field %s of Conn is not a %v", name, want)
 		}
 	}
 	msg, ok := reflect.TypeFor[fuse.Header]().FieldByName("msg")
 	if !ok || msg.Type.Kind() != reflect.Pointer || msg.Type.Elem().Kind() != reflect.Struct {
-		return errors.New("Header.msg is not a message")
+		return errors.New("field msg of Header is not a message")
 	}
 	buf, ok := msg.Type.Elem().FieldByName("buf")
 	if !ok || buf.Type != reflect.TypeFor[[]byte]() {
-		return errors.New("message.buf is not a byte slice")
+		return errors.New("field buf of a message is not a byte slice")
 	}
 	msgIndex, bufIndex = msg.Index, buf.Index
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // KeeperConfig is what a keeper needs.
@@ -211,8 +212,8 @@ func (k *keeper) gone(p *peer, why error) {
 	if p == k.server {
 		k.server = nil
 		k.restarts++
-		if err := p.kill(); err != nil {
-			k.log.Error("serving process is not gone", zap.Error(err))
+		if err := k.end(p); err != nil {
+			k.log.Error("serving process hangs", zap.Error(err))
 		}
 		k.log.Info("serving process ended", zap.Int("pid", p.pid), zap.String("connection", why.Error()))
 	}
@@ -231,6 +232,19 @@ func (k *keeper) hello(e event) {
 		k.tell(e.peer, &message{Op: opKept, ID: m.id, Dir: []byte(m.dir), Spec: m.spec}, m.files...)
 	}
 	k.tell(e.peer, &message{Op: opEnd})
+	for _, m := range k.mounts {
+		go probe(m.dir)
+	}
+}
+
+// probe makes a request on the mount, which tells the process that takes over
+// where the requests end that come again (resume.go). That process must not do
+// it: killed while it waits for its own answer it could not end, and nobody
+// could follow it. Here a goroutine waits, until the answer comes or the mount
+// ends; nobody waits for the goroutine.
+func probe(dir string) {
+	var st unix.Statfs_t
+	_ = unix.Statfs(dir, &st)
 }
 
 func (k *keeper) admit(p *peer) error {
@@ -244,12 +258,28 @@ func (k *keeper) admit(p *peer) error {
 	if old.pid == p.pid {
 		return fmt.Errorf("process %d serves already", p.pid)
 	}
-	if err := old.kill(); err != nil {
-		return err
-	}
 	k.restarts++
 	k.server = nil
-	return nil // its connection's end comes as an event of its own
+	return k.end(old) // its connection's end comes as an event of its own
+}
+
+// end kills a serving process and waits until it is gone. One that does not go
+// hangs in the kernel, waiting for an answer that only it could give: then its
+// mounts are ended, which frees it and whoever else waits.
+func (k *keeper) end(p *peer) error {
+	err := p.kill()
+	if err == nil {
+		return nil
+	}
+	k.log.Error("serving process is not gone, its mounts are ended", zap.Error(err))
+	for id, m := range k.mounts {
+		if err := forceUnmount(m.dir); err != nil {
+			k.log.Error("end mount", zap.String("dir", m.dir), zap.Error(err))
+		}
+		closeAll(m.files)
+		delete(k.mounts, id)
+	}
+	return p.kill()
 }
 
 func (k *keeper) put(e event) error {

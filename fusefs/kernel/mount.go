@@ -158,7 +158,7 @@ func (m *Mount) Survives() bool { return m.features&featResend != 0 }
 func (m *Mount) Serve(ctx context.Context, caller fsop.Caller) error {
 	s := newServer(ctx, m, caller)
 	if m.resumed {
-		if err := s.takeOver(m.dir); err != nil { // unmounted meanwhile: reading finds that out
+		if err := s.takeOver(); err != nil { // unmounted meanwhile: reading finds that out
 			m.log.Warn("ask for unanswered requests", zap.String("dir", m.dir), zap.Error(err))
 		}
 	}

@@ -13,20 +13,34 @@ var attrBugs = []bug{
 	{
 		name:  "set-id bits outlive a write",
 		cases: []string{"setid/write by another user clears", "setid/writing through a handle clears, each time"},
-		plant: changing(func(op *fsop.Write) { op.KillPriv = false }),
+		plant: func(s *oneSession, next call) call {
+			write := changing(func(op *fsop.Write) { op.KillPriv = false })
+			// What the kernel sends before the write.
+			before := changing(func(op *fsop.SetAttr) {
+				if op.Valid&^fsop.KillPriv == fsop.SetCtimeOnly || op.Valid == fsop.KillPriv {
+					op.Valid = fsop.SetCtimeOnly
+				}
+			})
+			return write(s, before(s, next))
+		},
 	},
 	{
-		name:  "set-id bits outlive chown and truncate",
-		cases: []string{"chown/clears set-id bits*of file", "setid/truncate by another user clears"},
+		name:  "set-id bits outlive truncate",
+		cases: []string{"setid/truncate by another user clears", "setid/O_TRUNC by another user clears"},
 		plant: changing(func(op *fsop.SetAttr) { op.Valid &^= fsop.KillPriv }),
 	},
 	{
-		name:  "chown by root keeps set-id bits",
+		name:  "set-id bits outlive chown",
 		cases: []string{"chown/clears set-id bits*of file"},
-		plant: changing(func(op *fsop.SetAttr) {
-			if op.Valid&(fsop.SetUID|fsop.SetGID) != 0 {
-				op.Valid &^= fsop.KillPriv
+		plant: answering(func(ctx context.Context, req *fsop.Request, op *fsop.SetAttr, next call) (*fsop.Reply, error) {
+			before, err := next.do(ctx, &fsop.GetAttr{Ino: op.Ino})
+			if !ok(before, err) || op.Valid&(fsop.SetUID|fsop.SetGID) == 0 {
+				return next(ctx, req)
 			}
+			if rep, err := next(ctx, req); !ok(rep, err) {
+				return rep, err
+			}
+			return next.do(ctx, &fsop.SetAttr{Ino: op.Ino, Valid: fsop.SetMode, Mode: before.Attrs[0].Mode & fsop.ModePerm})
 		}),
 	},
 	{

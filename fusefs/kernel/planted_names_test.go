@@ -18,7 +18,13 @@ var nameBugs = []bug{
 	{
 		name: "mkdir takes what is there", mounts: 2,
 		cases: []string{"nodes/mkdir, link, symlink and rename NOREPLACE have one winner"},
-		plant: changing(func(op *fsop.Create) { op.Excl = op.Excl && op.Mode&fsop.TypeMask != fsop.TypeDir }),
+		plant: answering(func(ctx context.Context, req *fsop.Request, op *fsop.Create, next call) (*fsop.Reply, error) {
+			rep, err := next(ctx, req)
+			if err == nil && rep.Errno == fsop.EEXIST && op.Mode&fsop.TypeMask == fsop.TypeDir {
+				return next.do(ctx, &fsop.Lookup{Parent: op.Parent, Name: op.Name})
+			}
+			return rep, err
+		}),
 	},
 	{
 		name: "RENAME_NOREPLACE replaces", mounts: 2,

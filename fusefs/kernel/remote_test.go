@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -223,6 +224,7 @@ func (s *remoteSession) finish(tag uint64) {
 		delete(s.open, seq)
 	}
 	delete(s.byTag, tag)
+	maps.DeleteFunc(s.inherited, func(p fsop.Pending, _ uint64) bool { return p.Tag == tag })
 }
 
 func (s *remoteSession) Resumed(tags []uint64) {

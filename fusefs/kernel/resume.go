@@ -29,8 +29,8 @@ func (r *resume) saw(s *server, req fuse.Request) {
 }
 
 // takeOver asks the kernel for what the previous process left unanswered. The
-// probe makes sure that an ordinary request follows, also on a quiet mount.
-func (s *server) takeOver(dir string) error {
+// keeper sees to it that an ordinary request follows, also on a quiet mount.
+func (s *server) takeOver() error {
 	s.resume = &resume{}
 	var n [outHeaderSize]byte
 	native.PutUint32(n[0:], outHeaderSize)
@@ -38,10 +38,5 @@ func (s *server) takeOver(dir string) error {
 	if _, err := unix.Write(s.dev, n[:]); err != nil {
 		return err // reading says whether the connection has ended
 	}
-	go func() {
-		// Not waited for: it returns when its answer comes or the mount ends.
-		var st unix.Statfs_t
-		_ = unix.Statfs(dir, &st)
-	}()
 	return nil
 }

@@ -234,7 +234,7 @@ func TestFusermount(t *testing.T) {
 			if err != nil {
 				return
 			}
-			req.RespondError(fuse.ENOSYS)
+			req.RespondError(syscall.ENOSYS)
 		}
 	}()
 	b, err := os.ReadFile("/proc/self/mounts")
