@@ -233,9 +233,10 @@ func TestReplacedServerIsNotFencedByTheOldOne(t *testing.T) {
 	ledger := client.NewMemLedger()
 	a, b := w.mount("a", ledger), w.mount("b", client.NewMemLedger())
 	a.create("x")
-	b.lookup("x") // from here on a's rename depends on what is in flight
+	b.lookup("x")
 	w.hold()
-	go b.Call(context.Background(), &fsop.Request{Op: &fsop.Create{Parent: fsop.Root, Name: []byte("y"), Mode: fsop.TypeFile}})
+	// a's rename waits for this one, which may change the same name.
+	go b.Call(context.Background(), &fsop.Request{Op: &fsop.Create{Parent: fsop.Root, Name: []byte("x"), Mode: fsop.TypeFile | 0o644, Excl: true}})
 	await(t, "b's operation is proposed", func() bool { return w.inLimbo() == 1 })
 	rename := &fsop.Request{Op: &fsop.Rename{Parent: fsop.Root, Name: []byte("x"), NewParent: fsop.Root, NewName: []byte("z")}, Tag: 7}
 	go a.Call(context.Background(), rename)
@@ -291,4 +292,51 @@ func TestOrphansAreReaped(t *testing.T) {
 		w.clock.extra.Add(int64(100 * time.Millisecond))
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// TestNamesWaitForTheirOwn has a mount remove a name while another one's write
+// is in flight, and cache something: it does not wait for that write, of which
+// there is always another one, but it does wait for what changes the same name.
+func TestNamesWaitForTheirOwn(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	file := a.create("file")
+	b.create("gone")
+	a.ok(&fsop.GetAttr{Ino: file})
+	w.hold()
+	call := func(m *mount, op fsop.Op) { go m.Call(context.Background(), &fsop.Request{Op: op}) }
+	call(a, &fsop.Write{Ino: file, Data: []byte("data")})
+	await(t, "the write is proposed", func() bool { return w.inLimbo() == 1 })
+	call(b, &fsop.Unlink{Parent: fsop.Root, Name: []byte("gone")})
+	await(t, "the removal is proposed", func() bool { return w.inLimbo() == 2 })
+	call(a, &fsop.Rename{Parent: fsop.Root, Name: []byte("file"), NewParent: fsop.Root, NewName: []byte("gone")})
+	await(t, "the rename waits for it", func() bool { return w.replicas[0].coord.Queued() == 1 })
+	w.release(2)
+	await(t, "the rename is proposed", func() bool { return w.inLimbo() == 1 })
+	w.goOn()
+	await(t, "the rename is applied", func() bool { return b.lookup("gone") == file })
+}
+
+// TestEvictedSessionLeavesNothingInFlight ends a session whose operation is
+// proposed behind the end: nothing waits for its outcome.
+func TestEvictedSessionLeavesNothingInFlight(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	b.create("x")
+	a.lookup("x")
+	w.hold()
+	call := func(m *mount, op fsop.Op) { go m.Call(context.Background(), &fsop.Request{Op: op}) }
+	call(b, &fsop.Create{Parent: fsop.Root, Name: []byte("y"), Mode: fsop.TypeFile | 0o644})
+	await(t, "an operation is proposed", func() bool { return w.inLimbo() == 1 })
+	call(a, &fsop.Unlink{Parent: fsop.Root, Name: []byte("y")})
+	await(t, "another one waits for it", func() bool { return w.replicas[0].coord.Queued() == 1 })
+	go a.Detach(context.Background())
+	await(t, "the session's end is proposed", func() bool { return w.inLimbo() == 2 })
+	w.release(1)
+	await(t, "its operation is proposed behind that", func() bool { return w.inLimbo() == 2 })
+	w.goOn()
+	await(t, "nothing is in flight", func() bool { return w.replicas[0].coord.InFlight() == 0 })
+	b.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("y")})
 }

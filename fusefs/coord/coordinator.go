@@ -90,11 +90,12 @@ type Coordinator struct {
 	graceEnds  time.Duration       // unreported no longer matters from here on
 	batch      []fsop.Item         // accepted, not yet proposed
 	batchBytes int
-	proposed   int        // entries proposed and not yet applied
-	mutations  uint64     // mutations accepted in this term, and
-	unapplied  uint64     // those of them not applied
-	lastStamp  fsop.Time  // of the last entry proposed
-	control    []*control // control operations waiting to be applied
+	proposed   int             // entries proposed and not yet applied
+	mutations  uint64          // mutations accepted in this term, and
+	unapplied  uint64          // those of them not applied
+	renaming   map[nameKey]int // names that those change
+	lastStamp  fsop.Time       // of the last entry proposed
+	control    []*control      // control operations waiting to be applied
 	parked     []*parked
 	notices    map[uint64]*notice
 	nextNotice uint64
@@ -120,6 +121,7 @@ func (c *Coordinator) reset() {
 	c.unreported = map[uint64]struct{}{}
 	c.batch, c.batchBytes, c.proposed = nil, 0, 0
 	c.mutations, c.unapplied = 0, 0
+	c.renaming = map[nameKey]int{}
 	c.control, c.parked = nil, nil
 	c.notices = map[uint64]*notice{}
 	c.reaping = map[fsop.Ino]struct{}{}

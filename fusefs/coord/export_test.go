@@ -9,3 +9,10 @@ func (c *Coordinator) Queued() (n int) {
 	}
 	return n
 }
+
+// InFlight is how many mutations are proposed and not applied.
+func (c *Coordinator) InFlight() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unapplied
+}

@@ -235,6 +235,7 @@ func (c *Coordinator) forget(sid uint64) {
 		c.fail(m.link, m.id, fsop.Fail(fsop.Fenced, "session %d has ended", sid))
 	}
 	c.dropQueue(s)
+	c.dropFenced(s)
 	if s.link != nil {
 		s.link.session = nil
 	}
@@ -249,13 +250,13 @@ func (c *Coordinator) dropQueue(s *session) {
 	s.queue = nil
 }
 
-// dropFenced forgets what was proposed under an epoch that has ended. All that
-// came before its end in the log has been answered, the rest will be refused:
-// the next server sends it again.
+// dropFenced forgets what was proposed under an epoch, or in a session, that has
+// ended. All that came before its end in the log has been answered, the rest
+// will be refused; the next server sends it again.
 func (c *Coordinator) dropFenced(s *session) {
-	c.unapplied -= s.unapplied
-	s.unapplied = 0
-	clear(s.waiting)
+	for _, m := range s.waiting {
+		c.landed(m)
+	}
 }
 
 // evictSilent evicts sessions that have been away for too long, and at once

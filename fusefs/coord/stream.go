@@ -12,7 +12,8 @@ import (
 )
 
 // errUnsettled says that what an operation touches depends on proposals that
-// have not been applied.
+// have not been applied: they change the same name. It does not wait for any
+// other, or it would wait for ever beside a mount that never rests.
 var errUnsettled = errors.New("depends on operations in flight")
 
 // mutate accepts the next operation of a session's stream, or finds the answer
@@ -62,12 +63,7 @@ func (c *Coordinator) step(s *session) {
 		m := s.queue[0]
 		s.queue = s.queue[1:]
 		c.unwant(m)
-		m.epoch = s.epoch
-		s.waiting[m.req.Seq] = m
-		s.mutations++
-		s.unapplied++
-		c.mutations++
-		c.unapplied++
+		c.launched(m)
 		op := m.req.Op
 		if c.cfg.Refuse != nil {
 			if errno := c.cfg.Refuse(op); errno != fsop.OK {
@@ -104,7 +100,7 @@ func (c *Coordinator) clear(m *mutation) bool {
 }
 
 // touches lists the inodes that op will change. Victims are found in the
-// applied state, so nothing may be in flight.
+// applied state, so nothing that changes their names may be in flight.
 func (c *Coordinator) touches(op fsop.Op) ([]fsop.Ino, error) {
 	switch o := op.(type) {
 	case *fsop.Create:
@@ -137,7 +133,7 @@ func (c *Coordinator) touches(op fsop.Op) ([]fsop.Ino, error) {
 
 // named adds the inode behind a name.
 func (c *Coordinator) named(inos []fsop.Ino, parent fsop.Ino, name []byte) ([]fsop.Ino, error) {
-	if c.unapplied > 0 {
+	if c.renaming[keyOf(parent, name)] > 0 {
 		return nil, errUnsettled
 	}
 	rep, err := c.cfg.Tree.Read(context.Background(), &fsop.Lookup{Parent: parent, Name: name})
@@ -220,9 +216,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 	if m == nil || m.epoch != it.Epoch {
 		return
 	}
-	delete(s.waiting, it.Seq)
-	s.unapplied--
-	c.unapplied--
+	c.landed(m)
 	switch res.Status {
 	case tree.Applied, tree.Duplicate:
 		rep := *res.Reply
