@@ -153,3 +153,16 @@ func read1(b *testing.B, tr *tree.Tree, op fsop.Op) {
 		b.Fatal(err, r)
 	}
 }
+
+// BenchmarkApplyPublish replaces a file by a new one under a temporary name,
+// always the same two.
+func BenchmarkApplyPublish(b *testing.B) {
+	x := newBench(b)
+	for b.Loop() {
+		x.do(&fsop.Create{Parent: fsop.Root, Name: []byte("tmp"), Mode: fsop.TypeFile | 0o644, Excl: true})
+		r := x.do(mv(fsop.Root, "tmp", fsop.Root, "final", 0))
+		if len(r.Attrs) == 3 {
+			x.entry(fsop.Item{Op: &fsop.Reap{Inos: []fsop.Ino{r.Attrs[2].Ino}}})
+		}
+	}
+}

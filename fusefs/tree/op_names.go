@@ -22,8 +22,7 @@ type place struct {
 	dir  *inode
 	name []byte
 	key  []byte
-	dirent
-	found bool
+	nameState
 }
 
 // place finds a name that is to be changed. Nothing can be made in a directory
@@ -42,7 +41,7 @@ func (x *tx) place(parent fsop.Ino, name []byte) (place, fsop.Errno) {
 		return place{}, fsop.ENOENT
 	}
 	p := place{dir: dir, name: name, key: direntKey(parent, nameHash(&x.g.seed, name), name)}
-	p.dirent, p.found = x.dirent(p.key)
+	p.nameState = x.name(p.key)
 	return p, fsop.OK
 }
 
@@ -61,9 +60,8 @@ func (x *tx) enter(p *place, n *inode) {
 	if !p.found {
 		p.dir.entries++
 	}
-	p.dirent, p.found = dirent{n.ino, uint8(n.mode >> 12)}, true
-	x.buf = appendDirent(x.buf[:0], p.dirent)
-	x.put(p.key, x.buf)
+	p.nameState = nameState{dirent{n.ino, uint8(n.mode >> 12)}, true}
+	x.setName(p.key, p.nameState)
 	if n.isDir() {
 		p.dir.nlink++
 		n.parent = p.dir.ino
@@ -73,8 +71,8 @@ func (x *tx) enter(p *place, n *inode) {
 
 // leave takes the name away from n.
 func (x *tx) leave(p *place, n *inode) {
-	x.del(p.key)
-	p.found = false
+	p.nameState = nameState{}
+	x.setName(p.key, p.nameState)
 	p.dir.entries--
 	if n.isDir() {
 		p.dir.nlink--

@@ -34,8 +34,26 @@ func (t *Tree) reading(pick func(), use func(view)) (err error) {
 // query is one query being answered.
 type query struct {
 	view
-	t *Tree
-	g globals
+	t     *Tree
+	g     globals
+	locks []held // of the inode that GetLock asks about
+	key   []byte // of the name that Lookup asks for
+	name  nameState
+	known bool // name is
+}
+
+// pick takes what is kept in memory; the caller holds t.mu.
+func (q *query) pick(op fsop.Op) {
+	q.g = q.t.g
+	switch o := op.(type) {
+	case *fsop.GetLock:
+		q.locks = q.t.locks[o.Ino]
+	case *fsop.Lookup:
+		if len(o.Name) <= fsop.NameMax {
+			q.key = direntKey(o.Parent, nameHash(&q.g.seed, o.Name), o.Name)
+			q.name, q.known = q.t.names[string(q.key)]
+		}
+	}
 }
 
 // Read answers a query from the applied state. It is safe for concurrent use
@@ -59,13 +77,9 @@ func (t *Tree) Read(ctx context.Context, op fsop.Op) (*fsop.Reply, error) {
 		stripe.RLock()
 		defer stripe.RUnlock()
 	}
-	var locks []held
-	err := t.reading(func() {
-		q.g = t.g
-		locks = t.locks[lockedInode(op)]
-	}, func(v view) {
+	err := t.reading(func() { q.pick(op) }, func(v view) {
 		q.view = v
-		r = q.answer(op, locks)
+		r = q.answer(op)
 		r.Index = q.g.applied
 	})
 	if err != nil {
@@ -75,14 +89,7 @@ func (t *Tree) Read(ctx context.Context, op fsop.Op) (*fsop.Reply, error) {
 	return r, nil
 }
 
-func lockedInode(op fsop.Op) fsop.Ino {
-	if o, ok := op.(*fsop.GetLock); ok {
-		return o.Ino
-	}
-	return 0
-}
-
-func (q *query) answer(op fsop.Op, locks []held) *fsop.Reply {
+func (q *query) answer(op fsop.Op) *fsop.Reply {
 	switch o := op.(type) {
 	case *fsop.Lookup:
 		return q.lookup(o)
@@ -105,7 +112,7 @@ func (q *query) answer(op fsop.Op, locks []held) *fsop.Reply {
 	case *fsop.Seek:
 		return q.seek(o)
 	case *fsop.GetLock:
-		return q.getLock(o, locks)
+		return q.getLock(o)
 	}
 	return refuse(fsop.ENOSYS)
 }
@@ -136,11 +143,13 @@ func (q *query) lookup(o *fsop.Lookup) *fsop.Reply {
 	case len(o.Name) > fsop.NameMax:
 		return refuse(fsop.ENAMETOOLONG)
 	}
-	e, ok := q.dirent(direntKey(o.Parent, nameHash(&q.g.seed, o.Name), o.Name))
-	if !ok {
+	if !q.known {
+		q.name.dirent, q.name.found = q.dirent(q.key)
+	}
+	if !q.name.found {
 		return refuse(fsop.ENOENT)
 	}
-	n := q.inode(e.ino)
+	n := q.inode(q.name.ino)
 	if n == nil {
 		stop("inode of a directory entry", errCorrupt)
 	}
@@ -277,9 +286,9 @@ func (q *query) seek(o *fsop.Seek) *fsop.Reply {
 
 // getLock has no session to exclude: the obstacle may be the asker's own
 // session's, under another owner. The coordinator uses Conflict.
-func (q *query) getLock(o *fsop.GetLock, locks []held) *fsop.Reply {
+func (q *query) getLock(o *fsop.GetLock) *fsop.Reply {
 	l := whole(o.Lock)
-	if h, ok := obstacle(locks, 0, &l); ok {
+	if h, ok := obstacle(q.locks, 0, &l); ok {
 		found := h.LockRange
 		return &fsop.Reply{Lock: &found}
 	}

@@ -32,6 +32,7 @@ func (t *Tree) restore() error {
 	}
 	t.cks.reset(named)
 	clear(t.tx.inodes)
+	clear(t.names)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
 	fence, err := t.gen.recordedFence()
 	if err != nil {

@@ -112,12 +112,15 @@ func (x *tx) setSums(ino fsop.Ino, first uint64, sums []uint32) {
 	}
 }
 
+// putRegion leaves no record of zeroes, and deletes none that is not there: a
+// file of zeroes would be a heap of deletions.
 func (x *tx) putRegion(ino fsop.Ino, at uint64, r *region) {
-	if x.buf = r.encode(x.buf[:0]); len(x.buf) == 0 {
-		x.del(regionKey(ino, at))
-		return
+	key := regionKey(ino, at)
+	if x.buf = r.encode(x.buf[:0]); len(x.buf) > 0 {
+		x.put(key, x.buf)
+	} else if x.get(key, func([]byte) {}) {
+		x.del(key)
 	}
-	x.put(regionKey(ino, at), x.buf)
 }
 
 // pointDeletes is up to how many records are deleted one by one: a range

@@ -40,6 +40,7 @@ type Tree struct {
 	// finished batch is committed. Lock order: a stripe, then mu.
 	mu       sync.RWMutex
 	g        globals
+	names    names
 	sessions map[uint64]*session
 	locks    map[fsop.Ino][]held
 
@@ -66,6 +67,7 @@ func Open(cfg Config) (*Tree, error) {
 		t.shared, t.own = NewShared(8<<20), true
 	}
 	t.tx.inodes = make(map[fsop.Ino]*inode)
+	t.names, t.tx.names = make(names), make(names)
 	t.tx.sessions = make(map[uint64]*session)
 	t.tx.locks = make(map[fsop.Ino][]held)
 	t.cks.init()

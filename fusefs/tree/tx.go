@@ -21,7 +21,8 @@ type tx struct {
 	now   fsop.Time // of the current item
 
 	inodes   map[fsop.Ino]*inode // stays from entry to entry, see inodesKept
-	order    []*inode // the dirty ones, in the order in which they became so
+	order    []*inode            // the dirty ones, in the order in which they became so
+	names    names
 	sessions map[uint64]*session
 	locks    map[fsop.Ino][]held
 	touched  []fsop.Ino // by the current item
@@ -48,6 +49,7 @@ func (x *tx) end() {
 	}
 	x.batch.Close()
 	x.keepInodes()
+	clear(x.names)
 	clear(x.sessions)
 	clear(x.locks)
 	x.stripes, x.batch, x.view = 0, nil, view{}
@@ -96,6 +98,7 @@ func (x *tx) commit() error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	t.g = x.g
+	t.names.add(x.names)
 	for id, s := range x.sessions {
 		if s.ended {
 			delete(t.sessions, id)
