@@ -2,6 +2,7 @@ package posix
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +15,8 @@ type dirent struct {
 	name string
 }
 
-// readDir reads a directory from the handle's position to the end.
+// readDir reads a directory from the handle's position to the end. A listing that
+// gives the same last entry twice in a row would go on for ever: that is an error.
 func readDir(fd int) ([]dirent, error) {
 	var all []dirent
 	buf := make([]byte, 32<<10)
@@ -22,6 +24,9 @@ func readDir(fd int) ([]dirent, error) {
 		ents, err := readDirChunk(fd, buf)
 		if err != nil || len(ents) == 0 {
 			return all, err
+		}
+		if n := len(all); n > 0 && all[n-1] == ents[len(ents)-1] {
+			return all, fmt.Errorf("the listing does not get past %q", all[n-1].name)
 		}
 		all = append(all, ents...)
 	}

@@ -374,25 +374,24 @@ func publish(c *C) {
 // oneWinner races calls that must not replace.
 func oneWinner(c *C) {
 	c.put(c.P("src"), nil)
+	from := func(i int) string { return fmt.Sprintf("from%d", i) }
 	calls := map[string]func(side func(string) string, name string, i int) error{
 		"mkdir":   func(side func(string) string, n string, i int) error { return unix.Mkdir(side(n), 0o755) },
 		"symlink": func(side func(string) string, n string, i int) error { return unix.Symlink("x", side(n)) },
 		"link":    func(side func(string) string, n string, i int) error { return unix.Link(side("src"), side(n)) },
 		"rename NOREPLACE": func(side func(string) string, n string, i int) error {
-			from := side(fmt.Sprintf("from%d", i))
-			c.put(from, nil)
-			err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, side(n), unix.RENAME_NOREPLACE)
-			if err != nil {
-				c.OK(unix.Unlink(from), "unlink the loser")
-			}
-			return err
+			return unix.Renameat2(unix.AT_FDCWD, side(from(i)), unix.AT_FDCWD, side(n), unix.RENAME_NOREPLACE)
 		},
 	}
+	const racers = 4
 	for name, call := range calls {
-		for round := range 40 {
+		for round := range 60 {
+			for i := range racers {
+				c.put(c.P(from(i)), nil)
+			}
 			var won atomic.Int32
 			var fns []func()
-			for i := range 4 {
+			for i := range racers {
 				fns = append(fns, func() {
 					if err := call(c.Sides()[i%2], num2(name[:2], round), i); err == nil {
 						won.Add(1)
