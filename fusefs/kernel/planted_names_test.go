@@ -38,7 +38,7 @@ var nameBugs = []bug{
 	},
 	{
 		name:  "rmdir of a full directory says that it is gone",
-		cases: []string{"rmdir/not empty because of a file", "rename/dir over fulldir"},
+		cases: []string{"rmdir/not empty because of a file", "rmdir/not empty because of a symlink"},
 		plant: answering(func(ctx context.Context, req *fsop.Request, op *fsop.Unlink, next call) (*fsop.Reply, error) {
 			rep, err := next(ctx, req)
 			if op.Dir && err == nil && rep.Errno == fsop.ENOTEMPTY {
