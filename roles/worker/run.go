@@ -247,11 +247,13 @@ var _ coord.Log = (*replica)(nil)
 
 func (r *replica) spawn(f func()) { r.spawned.Go(f) }
 
-// The coordinator's clockwork, and how often a replica that does not lead, or
-// has no sessions, looks after itself.
+// The coordinator's clockwork while there are sessions and while there are none,
+// and how often a replica that does not lead looks whether there are: traffic
+// wakes it by itself.
 const (
-	tickEvery = 100 * time.Millisecond
-	idleEvery = time.Second
+	tickEvery   = 100 * time.Millisecond
+	idleEvery   = time.Second
+	followEvery = 3 * time.Second
 )
 
 // keepHouse drives the coordinator's terms, and tells the log whether there
@@ -269,7 +271,7 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		busy := len(r.tree.Sessions()) > 0
 		r.group.SetActive(busy)
 		if r.machine.leads.Load() == 0 {
-			timer.Reset(idleEvery)
+			timer.Reset(followEvery)
 			continue
 		}
 		r.coord.Tick()
