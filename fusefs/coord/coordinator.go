@@ -70,6 +70,7 @@ type Config struct {
 	Authorize func(token []byte) error    // nil: certificates alone decide
 	Status    func() []byte               // JSON that answers StatusQuery
 	Refuse    func(op fsop.Op) fsop.Errno // space: an errno instead of logging op, or OK
+	Space     func(fs *fsop.StatFS)       // narrows what statfs shows to the tightest replica; may be nil
 	Logger    *zap.Logger
 }
 

@@ -82,6 +82,9 @@ func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) 
 	if err != nil {
 		return nil, fsop.Fail(fsop.NoQuorum, "read: %v", err)
 	}
+	if rep.FS != nil && c.cfg.Space != nil {
+		c.cfg.Space(rep.FS)
+	}
 	if o, ok := op.(*fsop.GetLock); ok && rep.Errno == fsop.OK {
 		// Only here is it known whose locks are the asking owner's own.
 		found, held := c.cfg.Tree.Conflict(o.Ino, s.id, o.Lock)
