@@ -37,11 +37,11 @@ var decoderRegistry = map[string]string{
 	"raftlog.decodeContext":    "FuzzContext",
 	"raftlog.decodeMessage":    "FuzzMessage",
 
-	"raftlog/snapshot.decodeOffer": "FuzzFrames",
-	"raftlog/snapshot.decodeParts": "FuzzFrames",
-	"raftlog/snapshot.decodeHave":  "FuzzFrames",
-	"raftlog/snapshot.decodeChunk": "FuzzFrames",
-	"raftlog/snapshot.decodePair":  "FuzzFrames",
+	"raftlog/snapshot.decodeOffer": "FuzzReceive",
+	"raftlog/snapshot.decodeParts": "FuzzParts",
+	"raftlog/snapshot.decodeHave":  "FuzzAnswers",
+	"raftlog/snapshot.decodeChunk": "FuzzReceive",
+	"raftlog/snapshot.decodePair":  "FuzzReceive",
 
 	"raftlog/transport.decodeHello":         "FuzzHello",
 	"raftlog/transport.decodeAnswer":        "FuzzVerdict",
