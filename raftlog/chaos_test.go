@@ -118,8 +118,19 @@ func TestPowerCuts(t *testing.T) {
 	}
 }
 
-// chaos now and then crashes or restarts something.
+// chaos now and then cuts a line, or crashes or restarts something.
 func chaos(c *cluster) {
+	if c.rand.IntN(100) == 0 {
+		a, b := uint64(1+c.rand.IntN(len(c.nodes))), uint64(1+c.rand.IntN(len(c.nodes)))
+		if c.rand.IntN(2) == 0 {
+			c.net.Cut(a, b)
+		} else {
+			for to := range uint64(len(c.nodes)) {
+				c.net.Heal(a, to+1)
+				c.net.Heal(to+1, a)
+			}
+		}
+	}
 	if c.rand.IntN(60) != 0 {
 		return
 	}

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"tak-os.org/tak-replicated/raftlog"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
@@ -311,56 +309,59 @@ type toyWriter struct {
 	dir   string
 	meta  raftlog.CheckpointMeta
 	parts map[string]raftlog.Part
-	wrote int
 }
 
+// Have trusts only what was noted after it was synced.
 func (w *toyWriter) Have(p raftlog.Part) (uint64, error) {
 	w.parts[p.Name] = p
-	at, err := disk.ReadFile(w.m.fs, path.Join(w.dir, p.Name+".at"), 8)
+	note, err := disk.ReadFile(w.m.fs, path.Join(w.dir, p.Name+".at"), 16)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, w.fresh(p)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if len(at) != 8 || binary.LittleEndian.Uint64(at) < p.Stamp {
+	readAt, length := binary.LittleEndian.Uint64(note), binary.LittleEndian.Uint64(note[8:])
+	if readAt < p.Stamp || length > p.Size {
 		return 0, w.fresh(p)
 	}
-	info, err := w.m.fs.Stat(path.Join(w.dir, p.Name))
-	if err != nil {
-		return 0, w.fresh(p)
-	}
-	if uint64(info.Size()) > p.Size {
-		return 0, w.fresh(p)
-	}
-	return uint64(info.Size()), nil
+	return length, nil
 }
 
+// fresh empties a part, durably, before anything says how new it is.
 func (w *toyWriter) fresh(p raftlog.Part) error {
-	f, err := w.m.fs.Create(path.Join(w.dir, p.Name), vfs.WriteCategoryUnspecified)
-	if err != nil {
+	err := w.m.fs.Remove(path.Join(w.dir, p.Name+".at"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return f.Close()
+	if err := w.m.fs.SyncDir(w.dir); err != nil {
+		return err
+	}
+	return disk.WriteFile(w.m.fs, path.Join(w.dir, p.Name), nil)
 }
 
 func (w *toyWriter) Write(p raftlog.Part, offset uint64, data []byte, readAt uint64) error {
-	w.wrote += len(data)
-	f, err := w.m.fs.OpenRW(path.Join(w.dir, p.Name), true)
+	name := path.Join(w.dir, p.Name)
+	if offset > 0 {
+		note, err := disk.ReadFile(w.m.fs, name+".at", 16)
+		if err != nil {
+			return err
+		}
+		readAt = min(readAt, binary.LittleEndian.Uint64(note))
+	}
+	f, err := w.m.fs.OpenRW(name, true)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if offset == 0 {
-		at := binary.LittleEndian.AppendUint64(nil, readAt)
-		if err := disk.WriteFile(w.m.fs, path.Join(w.dir, p.Name+".at"), at); err != nil {
-			return err
-		}
-	}
 	if _, err := f.WriteAt(data, int64(offset)); err != nil {
 		return err
 	}
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	note := binary.LittleEndian.AppendUint64(nil, readAt)
+	return disk.WriteFile(w.m.fs, name+".at", binary.LittleEndian.AppendUint64(note, offset+uint64(len(data))))
 }
 
 func (w *toyWriter) Finish() error {
@@ -369,7 +370,7 @@ func (w *toyWriter) Finish() error {
 		if err != nil {
 			return err
 		}
-		if uint64(info.Size()) != p.Size {
+		if uint64(info.Size()) < p.Size {
 			return fmt.Errorf("part %s has %d bytes, not %d", name, info.Size(), p.Size)
 		}
 	}
@@ -385,7 +386,7 @@ func (m *toy) Install(cw raftlog.CheckpointWriter, fence uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, &meta); err != nil {
+	if err := json.Unmarshal(b[:w.parts["meta"].Size], &meta); err != nil {
 		return err
 	}
 	state := meta.State
@@ -393,6 +394,8 @@ func (m *toy) Install(cw raftlog.CheckpointWriter, fence uint64) error {
 		if state.Slots[i], err = disk.ReadFile(m.fs, path.Join(w.dir, fmt.Sprintf("slot-%d", i)), 1<<26); err != nil {
 			return err
 		}
+		// A longer rest was never noted.
+		state.Slots[i] = state.Slots[i][:min(len(state.Slots[i]), meta.Sizes[i])]
 		if len(state.Slots[i]) != meta.Sizes[i] {
 			return fmt.Errorf("received slot %d has %d bytes, not %d", i, len(state.Slots[i]), meta.Sizes[i])
 		}
