@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
 )
 
 // clockwork is the group's sense of time. Followers count their own ticks and
@@ -157,7 +158,7 @@ func (c *core) someoneBehind() bool {
 // tickFollower counts towards an election.
 func (c *core) tickFollower() {
 	k := &c.clock
-	//lint:ignore SA1019 the protocol's own timer can't be seeded; see clockwork.
+	// Only counts: the protocol's own timer can't be seeded; see clockwork.
 	c.rn.TickQuiesced()
 	k.elapsed++
 	hurried := k.active || k.alarm > 0
@@ -222,7 +223,7 @@ func (c *core) campaign() {
 	c.clock.elapsed = 0
 	c.clock.patience = c.retryPatience()
 	if err := c.rn.Campaign(); err != nil {
-		c.log.Warn("election not begun", errField(err))
+		c.log.Warn("election not begun", zap.Error(err))
 	}
 }
 

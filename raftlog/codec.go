@@ -45,13 +45,6 @@ func (d *decoder) u16() uint16 {
 	return 0
 }
 
-func (d *decoder) u32() uint32 {
-	if b := d.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
 func (d *decoder) u64() uint64 {
 	if b := d.take(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
@@ -74,9 +67,6 @@ func (d *decoder) uvarint() uint64 {
 
 func (d *decoder) str() string { return string(d.take(int(d.u8()))) }
 
-// bytes reads a length of four bytes and as many bytes, without copying them.
-func (d *decoder) bytes() []byte { return d.take(int(d.u32())) }
-
 func (d *decoder) end() error {
 	if d.err == nil && len(d.rest) > 0 {
 		d.err = errors.New("bytes are left over")
@@ -87,8 +77,4 @@ func (d *decoder) end() error {
 // appendString appends a string of at most 255 bytes.
 func appendString(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
-}
-
-func appendBytes(b, v []byte) []byte {
-	return append(binary.LittleEndian.AppendUint32(b, uint32(len(v))), v...)
 }

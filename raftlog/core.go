@@ -362,7 +362,7 @@ func (c *core) unreachable(member uint64, gone bool) {
 func (c *core) leaderGone() {
 	c.wake()
 	for range c.clock.timing.ElectionTicks {
-		//lint:ignore SA1019 see clockwork.
+		// Only counts; see clockwork.
 		c.rn.TickQuiesced()
 	}
 	c.clock.elapsed = max(c.clock.elapsed, c.clock.patience-c.random(3)-2*max(0, c.turn()))

@@ -3,7 +3,6 @@ package raftlog_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"testing"
@@ -302,7 +301,7 @@ func TestBusy(t *testing.T) {
 		t.Fatalf("too many bytes: %v", err)
 	}
 	c.run(5)
-	if err := nd.group.Propose(term, toyEntry(1, fmt.Sprint("again"))); err != nil {
+	if err := nd.group.Propose(term, toyEntry(1, "again")); err != nil {
 		t.Fatal(err)
 	}
 	if err := nd.group.Propose(term, make([]byte, 3<<20)); err == nil {

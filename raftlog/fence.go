@@ -1,8 +1,6 @@
 package raftlog
 
 import (
-	"fmt"
-
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 )
@@ -92,5 +90,3 @@ func (c *core) repair(m *pb.Message) {
 		Entries: entries, Commit: new(min(c.commit, entries[len(entries)-1].GetIndex())),
 	}, c.clock.flags()))
 }
-
-func (f *fence) String() string { return fmt.Sprintf("entry %d of term %d", f.index, f.term) }

@@ -157,12 +157,6 @@ func (m *membership) isRemoved(id uint64) bool {
 	return ok
 }
 
-// knows reports whether id was ever a member.
-func (m *membership) knows(id uint64) bool {
-	_, ok := m.member(id)
-	return ok || slices.Contains(m.removed, id)
-}
-
 // apply returns the membership after a committed change. described are the
 // members that the change tells of (its context).
 func (m *membership) apply(cc *pb.ConfChangeV2) (*membership, error) {

@@ -25,5 +25,3 @@ func (l protocolLog) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l protocolLog) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (l protocolLog) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l protocolLog) Panicf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
-
-func errField(err error) zap.Field { return zap.Error(err) }
