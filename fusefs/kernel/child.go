@@ -51,6 +51,9 @@ func (k *keeper) startChild() error {
 	cmd := exec.Command(k.cfg.Command[0], k.cfg.Command[1:]...)
 	cmd.Env = k.cfg.Env
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if k.cfg.Shared != nil {
+		cmd.ExtraFiles = []*os.File{k.cfg.Shared}
+	}
 	c := &child{cmd: cmd, started: time.Now(), quick: quick}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the serving process: %w", err)

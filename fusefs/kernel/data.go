@@ -14,7 +14,7 @@ import (
 
 func (x *exchange) open(q *fuse.OpenRequest) {
 	flags := uint32(q.Flags)
-	_, errno := x.openInode(x.node, flags, q.OpenFlags&fuse.OpenKillSUIDGID != 0)
+	_, errno := x.callOpen(&fsop.Open{Ino: x.node}) // O_TRUNC comes as a SETATTR of its own
 	if errno == fsop.ENOENT {
 		errno = fsop.ESTALE // the kernel looks the name up again
 	}
@@ -28,19 +28,6 @@ func (x *exchange) open(q *fuse.OpenRequest) {
 	}
 	putOpenOut(x.payload(), x.tag, keep)
 	x.reply(openOutSize)
-}
-
-// openInode opens, and truncates if the flags say so (ATOMIC_O_TRUNC).
-func (x *exchange) openInode(ino fsop.Ino, flags uint32, kill bool) (*fsop.Reply, fsop.Errno) {
-	if flags&unix.O_TRUNC == 0 {
-		return x.callOpen(&fsop.Open{Ino: ino})
-	}
-	op := &fsop.SetAttr{Ino: ino, Valid: fsop.SetSize}
-	if !kill {
-		return x.callOpen(op)
-	}
-	op.Valid |= fsop.KillPriv
-	return x.dropSetgid(x.callOpen(op))
 }
 
 func (x *exchange) release(q *fuse.ReleaseRequest) {

@@ -13,7 +13,6 @@ import (
 const (
 	featAsyncRead       = 1 << 0
 	featPosixLocks      = 1 << 1
-	featAtomicTrunc     = 1 << 3 // open(O_TRUNC) is one request
 	featExport          = 1 << 4 // open_by_handle_at(2), NFS
 	featBigWrites       = 1 << 5
 	featFlock           = 1 << 10
@@ -33,13 +32,15 @@ const (
 // wanted is what we ask for when the kernel has it. Left out on purpose:
 // writeback cache (hides sizes that other nodes change), POSIX ACLs (not built:
 // EOPNOTSUPP), DONT_MASK (the kernel applies umask), cached symbolic links (no
-// lease covers them), ABORT_ERROR (the end of a mount is ENOTCONN).
-const wanted = featAsyncRead | featPosixLocks | featAtomicTrunc | featExport | featBigWrites | featFlock |
+// lease covers them), ABORT_ERROR (the end of a mount is ENOTCONN),
+// ATOMIC_O_TRUNC (the file would be cut before the kernel finds out that it is
+// a running program: ETXTBSY).
+const wanted = featAsyncRead | featPosixLocks | featExport | featBigWrites | featFlock |
 	featAutoInval | featReaddirPlus | featReaddirPlusAuto | featAsyncDIO | featParallelDirOps | featMaxPages |
 	featKillPriv2 | featSetxattrExt | featInitExt | featDirectMmap | featResend
 
 // needed is what correctness rests on; Linux has all of it since 5.12.
-const needed = featPosixLocks | featFlock | featAtomicTrunc | featAutoInval | featMaxPages | featKillPriv2 | featSetxattrExt
+const needed = featPosixLocks | featFlock | featAutoInval | featMaxPages | featKillPriv2 | featSetxattrExt
 
 const (
 	protoMajor    = 7

@@ -19,7 +19,10 @@ type KeeperConfig struct {
 	Socket  string   // Unix socket at which the serving process comes
 	Command []string // the serving process; empty: somebody else starts it
 	Env     []string // its environment; nil: the keeper's own
-	Log     *zap.Logger
+	// Shared is held open by each serving process too, nil for nothing. A lock
+	// on it lasts until keeper and serving process have both ended.
+	Shared *os.File
+	Log    *zap.Logger
 }
 
 // RunKeeper holds the devices and ledgers of mounts, so that they outlive the

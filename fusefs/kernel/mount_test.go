@@ -58,7 +58,7 @@ func watchdog(t testing.TB, dir string, after time.Duration) {
 	_, minor, _ := strings.Cut(dev, ":")
 	dog := exec.Command("sh", "-c", `sleep "$1" && echo 1 > "/sys/fs/fuse/connections/$2/abort"`, "watchdog",
 		strconv.Itoa(int(after.Seconds())), minor)
-	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // numbers of connections are used again
 	if err := dog.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +95,7 @@ func mountTree(t testing.TB, o *oneTree) (*Mount, *oneSession) {
 	}
 	watchdog(t, m.Dir(), 4*time.Minute)
 	s := o.open(t, m.Ledger())
+	s.drop = m.DropName
 	done := make(chan error, 1)
 	go func() { done <- m.Serve(context.Background(), s) }()
 	t.Cleanup(func() {

@@ -103,7 +103,15 @@ func (x *exchange) openExisting(name string, flags uint32) (*fsop.Reply, fsop.Er
 	if a.Mode&fsop.TypeMask != fsop.TypeFile || !x.plainlyMayOpen(a, flags) {
 		return nil, fsop.ESTALE
 	}
-	return x.openInode(a.Ino, flags, x.uid != 0)
+	if flags&unix.O_TRUNC == 0 {
+		return x.callOpen(&fsop.Open{Ino: a.Ino})
+	}
+	op := &fsop.SetAttr{Ino: a.Ino, Valid: fsop.SetSize}
+	if x.uid == 0 {
+		return x.callOpen(op)
+	}
+	op.Valid |= fsop.KillPriv
+	return x.dropSetgid(x.callOpen(op))
 }
 
 // plainlyMayOpen reports whether root or the owner may open the file. Others

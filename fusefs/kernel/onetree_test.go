@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -66,6 +67,7 @@ type oneSession struct {
 	epoch  uint64
 	seq    uint64
 	ledger *Ledger
+	drop   func(parent fsop.Ino, name []byte) // has the mount forget a name
 }
 
 var (
@@ -83,6 +85,42 @@ func (s *oneSession) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, 
 	if req.Op.Kind().Query() {
 		return s.o.tree.Read(ctx, req.Op)
 	}
+	rep, err := s.mutate(req)
+	if op, ok := req.Op.(*fsop.Rename); ok && err == nil && rep.Errno == fsop.OK {
+		s.moved(op)
+	}
+	return rep, err
+}
+
+// moved has the other mounts forget the names that a rename took away, as a
+// coordinator asks them to, but waits only so long.
+func (s *oneSession) moved(op *fsop.Rename) {
+	var done sync.WaitGroup
+	for _, other := range s.o.sessions() {
+		if other != s && other.drop != nil {
+			done.Go(func() {
+				other.drop(op.Parent, op.Name)
+				if op.Flags&fsop.RenameExchange != 0 {
+					other.drop(op.NewParent, op.NewName)
+				}
+			})
+		}
+	}
+	all := make(chan struct{})
+	go func() { done.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func (o *oneTree) sessions() []*oneSession {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.all)
+}
+
+func (s *oneSession) mutate(req *fsop.Request) (*fsop.Reply, error) {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
 	s.seq++
