@@ -136,11 +136,11 @@ func (d *DB) failed(err error) {
 	d.once.Do(func() {
 		d.log.Error("store failed", zap.Error(err))
 		d.err = err
-		d.isBroken.Store(true)
-		close(d.broken)
 		if d.fail != nil {
 			d.fail(err)
 		}
+		d.isBroken.Store(true)
+		close(d.broken)
 	})
 }
 
