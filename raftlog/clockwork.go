@@ -93,6 +93,7 @@ func (c *core) tick() {
 		c.tickLeader()
 	} else {
 		c.tickFollower()
+		c.tickNote()
 	}
 	c.retryReads()
 	c.rebuilds.tick(c)

@@ -72,6 +72,7 @@ func TestGolden(t *testing.T) {
 	golden(t, "membership", someMembership().encode())
 	golden(t, "context", encodeContext([]Member{{ID: 8, Replica: "r8", Incarnation: 2, Learner: true}}))
 	golden(t, "wake", slices.Concat(encodeWake()...))
+	golden(t, "note", slices.Concat(encodeNote([]byte("note"))...))
 	golden(t, "append", slices.Concat(encodeStep(someAppend(), flagSlow)...))
 }
 
@@ -146,6 +147,8 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		"term too high":     change(func(m *pb.Message) { m.Entries[2].Term = new(uint64(8)) }),
 		"vote with entries": change(func(m *pb.Message) { m.Type = pb.MsgVote.Enum() }),
 		"long context":      change(func(m *pb.Message) { m.Context = make([]byte, 100) }),
+		"empty note":        {messageVersion, kindNote, 0},
+		"long note":         append([]byte{messageVersion, kindNote, 0}, make([]byte, noteMost+1)...),
 		"left over":         append(change(func(*pb.Message) {}), 1),
 	} {
 		if _, err := decodeMessage(b, 1, 2); err == nil {
@@ -157,10 +160,11 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	f.Add(slices.Concat(encodeStep(someAppend(), 0)...))
 	f.Add(slices.Concat(encodeWake()...))
+	f.Add(slices.Concat(encodeNote([]byte("note"))...))
 	f.Add(slices.Concat(encodeStep(&pb.Message{Type: pb.MsgHeartbeat.Enum(), Term: new(uint64(1)), Context: make([]byte, 8)}, 0)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in, err := decodeMessage(b, 1, 2)
-		if err != nil || in.wake {
+		if err != nil || in.wake || in.note != nil {
 			return
 		}
 		again, err := decodeMessage(slices.Concat(encodeStep(in.step, 0)...), 1, 2)

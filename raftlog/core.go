@@ -51,6 +51,7 @@ type core struct {
 	transferring            bool
 
 	reads    reads
+	notes    notes
 	rebuilds rebuilds
 	// fence is what the replica may have confirmed and lost, nil for nothing.
 	fence     *fence
@@ -119,6 +120,10 @@ func (c *core) receive(in *inMessage) {
 	if in.wake {
 		c.clock.traffic()
 		c.hurry()
+		return
+	}
+	if in.note != nil {
+		c.noted(in.from, in.note)
 		return
 	}
 	m := in.step

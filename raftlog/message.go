@@ -11,7 +11,7 @@ import (
 // A message between two members:
 //
 //	version  u8, 1
-//	kind     u8: 1 a step of the protocol, 2 wake up
+//	kind     u8: 1 a step of the protocol, 2 wake up, 3 a note, which follows
 //	flags    u8: 1 the sender's clockwork goes slowly
 //
 // and for kind 1, integers as uvarint:
@@ -29,6 +29,7 @@ const (
 
 	kindStep = 1
 	kindWake = 2
+	kindNote = 3
 
 	flagSlow = 1
 
@@ -39,6 +40,9 @@ const (
 
 // encodeWake returns the message that asks a leader to hurry.
 func encodeWake() Message { return Message{{messageVersion, kindWake, 0}} }
+
+// encodeNote returns the message that carries a member's note.
+func encodeNote(note []byte) Message { return Message{{messageVersion, kindNote, 0}, note} }
 
 // encodeStep encodes a message of the protocol. The entries' data is not copied.
 func encodeStep(m *pb.Message, flags byte) Message {
@@ -77,6 +81,7 @@ func encodeStep(m *pb.Message, flags byte) Message {
 type inMessage struct {
 	wake bool
 	slow bool
+	note []byte // of a note, else nil
 	step *pb.Message
 
 	pb                                                pb.Message
@@ -123,6 +128,12 @@ func decodeMessage(b []byte, from, to uint64) (*inMessage, error) {
 	case kind == kindWake:
 		m.wake = true
 		return m, d.end()
+	case kind == kindNote:
+		if len(d.rest) == 0 || len(d.rest) > noteMost {
+			return nil, fmt.Errorf("note of %d bytes", len(d.rest))
+		}
+		m.note = d.rest
+		return m, nil
 	case kind != kindStep:
 		return nil, fmt.Errorf("message of kind %d", kind)
 	}

@@ -51,6 +51,8 @@ type MemberStatus struct {
 	Match, Lag uint64
 	// Active says that the member was heard of lately.
 	Active bool
+	// Note is the newest one that the member sent (SetNote), nil for none.
+	Note []byte
 	// Rebuild is the checkpoint that is being sent to the member, nil for none.
 	Rebuild *Rebuild
 }
@@ -84,7 +86,7 @@ func (c *core) status() Status {
 	}
 	progress := c.progress()
 	for _, m := range c.membership.members {
-		ms := MemberStatus{Member: m}
+		ms := MemberStatus{Member: m, Note: c.noteOf(m.ID)}
 		switch pr, ok := progress[m.ID]; {
 		case m.ID == c.id:
 			ms.Match, ms.Active = c.store.last, true

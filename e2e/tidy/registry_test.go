@@ -65,5 +65,6 @@ var decoderRegistry = map[string]string{
 	"roles/dev.parseSettings":    "FuzzParseSettings",
 	"roles/mountowner.parseSpec": "FuzzParseSpec",
 	"roles/worker.ParseMember":   "FuzzParseMember",
+	"roles/worker.decodeRoom":    "FuzzNote",
 	"roles/worker.readReport":    "FuzzReadReport",
 }

@@ -114,7 +114,9 @@ func TestFits(t *testing.T) {
 		{"inodes", tree.SpaceInfo{DiskFree: 200, LimitInodes: 5, UsedInodes: 5}, 1, false},
 	}
 	for _, c := range cases {
-		if got := fits(&c.info, c.bytes); got != c.want {
+		s := &space{}
+		s.look(time.Now(), c.info)
+		if got := s.fits(c.bytes); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}

@@ -97,6 +97,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	g.Add("transport", func(ctx context.Context) error { return r.transport.Run(ctx, r.group) })
 	g.Add("port", r.server.Run)
 	g.Add("coordinator", r.keepHouse)
+	g.Add("space", r.relieve)
 	g.Add("server credentials", func(ctx context.Context) error { return server.Run(ctx, pki.ReloadEvery) })
 	g.Add("peer credentials", func(ctx context.Context) error { return peer.Run(ctx, pki.ReloadEvery) })
 	if own {
@@ -168,11 +169,14 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	if err != nil {
 		return fmt.Errorf("open files: %w", err)
 	}
-	r.space = space{tree: r.tree, now: time.Now}
+	r.space = space{
+		tree: r.tree, now: time.Now, short: make(chan struct{}, 1),
+		others: func() []diskRoom { return otherRooms(r.group.Status(), r.cfg.Member) },
+	}
 	r.coord = coord.New(coord.Config{
 		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
-		Status:    r.status, Refuse: r.space.refuse, Logger: r.log.Named("coordinator"),
+		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
 	r.transport = transport.New(transport.Config{
@@ -270,8 +274,15 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		}
 		busy := len(r.tree.Sessions()) > 0
 		r.group.SetActive(busy)
+		if busy {
+			r.tellRoom()
+		}
 		if r.machine.leads.Load() == 0 {
-			timer.Reset(followEvery)
+			if busy {
+				timer.Reset(idleEvery)
+			} else {
+				timer.Reset(followEvery)
+			}
 			continue
 		}
 		r.coord.Tick()
@@ -280,6 +291,13 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		} else {
 			timer.Reset(idleEvery)
 		}
+	}
+}
+
+// tellRoom notes for the coordinator how much room this replica's disk has.
+func (r *replica) tellRoom() {
+	if info, err := r.tree.Space(); err == nil {
+		r.group.SetNote(roomOf(&info).encode())
 	}
 }
 

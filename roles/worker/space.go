@@ -8,22 +8,37 @@ import (
 	"tak-os.org/tak-replicated/fusefs/tree"
 )
 
-// spaceFresh is how long a look at the disk serves; what was admitted since
-// then is counted.
-const spaceFresh = 100 * time.Millisecond
+const (
+	// spaceFresh is how long a look at the disk serves; what was admitted since
+	// then is counted.
+	spaceFresh = 100 * time.Millisecond
+	// noteAge is how old what another worker tells of its disk can be.
+	noteAge = 3 * time.Second
+)
 
-// space refuses growth before it is logged, while the disk or the quota still
-// has room for what can't be refused: unlink, checkpoint and journal.
+// space refuses growth before it is logged, while every replica's disk and the
+// quota still have room for what can't be refused: unlink, checkpoint and
+// journal.
 type space struct {
-	tree *tree.Tree
-	now  func() time.Time
+	tree   *tree.Tree
+	now    func() time.Time
+	others func() []diskRoom // what the other workers tell
+	short  chan struct{}     // told, without waiting, that growth was refused
 
 	mu struct {
 		sync.Mutex
 		info     tree.SpaceInfo
+		others   []diskRoom
 		at       time.Time
-		admitted uint64 // bytes of growth since then
+		admitted uint64   // bytes of growth since then
+		past     []growth // admitted before, oldest first, at most noteAge ago
 	}
+}
+
+// growth is what was admitted until a time.
+type growth struct {
+	until time.Time
+	bytes uint64
 }
 
 // refuse returns the errno with which op must not be logged, or OK. A disk that
@@ -40,22 +55,68 @@ func (s *space) refuse(op fsop.Op) fsop.Errno {
 		if err != nil {
 			return fsop.OK
 		}
-		s.mu.info, s.mu.at, s.mu.admitted = info, now, 0
+		s.look(now, info)
 	}
-	if !fits(&s.mu.info, s.mu.admitted+grows) {
+	if !s.fits(grows) {
+		select {
+		case s.short <- struct{}{}:
+		default:
+		}
 		return fsop.ENOSPC
 	}
 	s.mu.admitted += grows
 	return fsop.OK
 }
 
-// fits reports whether files may grow by that much.
-func fits(i *tree.SpaceInfo, bytes uint64) bool {
+// look takes a new look at the disks.
+func (s *space) look(now time.Time, info tree.SpaceInfo) {
+	m := &s.mu
+	m.past = append(m.past, growth{now, m.admitted})
+	for len(m.past) > 0 && now.Sub(m.past[0].until) > noteAge {
+		m.past = m.past[1:]
+	}
+	m.info, m.at, m.admitted = info, now, 0
+	m.others = nil
+	if s.others != nil {
+		m.others = s.others()
+	}
+}
+
+// fits reports whether files may grow by that much everywhere. What was
+// admitted since the others looked at their disks is not in what they told.
+func (s *space) fits(grows uint64) bool {
+	i := &s.mu.info
+	bytes := s.mu.admitted + grows
 	switch {
 	case i.LimitBytes != 0 && i.UsedBytes+bytes > i.LimitBytes:
 		return false
 	case i.LimitInodes != 0 && i.UsedInodes >= i.LimitInodes:
 		return false
+	case roomOf(i).usable() < bytes:
+		return false
 	}
-	return i.DiskFree >= i.Reserve+bytes
+	for _, g := range s.mu.past {
+		bytes += g.bytes
+	}
+	for _, room := range s.mu.others {
+		if room.usable() < bytes {
+			return false
+		}
+	}
+	return true
+}
+
+// narrow makes statfs show the tightest replica.
+func (s *space) narrow(fs *fsop.StatFS) {
+	if s.others == nil {
+		return
+	}
+	for _, room := range s.others() {
+		if free := room.usable(); free < fs.BytesFree {
+			// What is used stays true: the size shrinks with the room.
+			fs.Bytes -= min(fs.Bytes, fs.BytesFree-free)
+			fs.BytesFree = free
+		}
+		fs.InodesFree = min(fs.InodesFree, room.inodesFree)
+	}
 }

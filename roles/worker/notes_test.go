@@ -1,0 +1,56 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
+)
+
+func TestNoteRoundTrip(t *testing.T) {
+	want := diskRoom{1 << 40, 3 << 30, 1000, 999, 7}
+	if got, ok := decodeRoom(want.encode()); !ok || got != want {
+		t.Errorf("got %+v %v, want %+v", got, ok, want)
+	}
+	for _, bad := range [][]byte{nil, {1}, append(want.encode(), 0), append([]byte{2}, want.encode()[1:]...)} {
+		if _, ok := decodeRoom(bad); ok {
+			t.Errorf("note %x is taken", bad)
+		}
+	}
+}
+
+func FuzzNote(f *testing.F) {
+	f.Add(diskRoom{1, 2, 3, 4, 5}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if d, ok := decodeRoom(b); ok && string(d.encode()) != string(b) {
+			t.Fatalf("%x became %+v", b, d)
+		}
+	})
+}
+
+// TestTightestReplicaDecides has another replica's disk be the fuller one.
+func TestTightestReplicaDecides(t *testing.T) {
+	other := diskRoom{bytes: 1000, free: 300, inodes: 10, inodesFree: 5, reserve: 100}
+	s := &space{now: time.Now, short: make(chan struct{}, 1), others: func() []diskRoom { return []diskRoom{other} }}
+	now := time.Now()
+	roomy := tree.SpaceInfo{DiskBytes: 10_000, DiskFree: 9_000, DiskInodes: 100, InodesFree: 90, Reserve: 100}
+	s.look(now, roomy)
+	if !s.fits(200) || s.fits(201) {
+		t.Error("the other's 200 usable bytes do not decide")
+	}
+	s.mu.admitted = 150 // since the other looked
+	s.look(now.Add(time.Second), roomy)
+	if !s.fits(50) || s.fits(51) {
+		t.Error("what was admitted since the other's note is not counted")
+	}
+	s.look(now.Add(noteAge+2*time.Second), roomy)
+	if !s.fits(200) {
+		t.Error("old growth is counted twice")
+	}
+	fs := fsop.StatFS{Bytes: 10_000, BytesFree: 8_900, Inodes: 100, InodesFree: 90}
+	s.narrow(&fs)
+	if fs.BytesFree != 200 || fs.Bytes != 1_300 || fs.InodesFree != 5 {
+		t.Errorf("statfs shows %+v", fs)
+	}
+}
