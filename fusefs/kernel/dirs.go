@@ -49,6 +49,7 @@ func (l *listing) wireBytes() uint32 {
 }
 
 func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
+	size = min(size, maxData)
 	l := &listing{buf: make([]byte, 0, size), max: int(size), plus: plus}
 	if pos < posDot && !l.add(x.node, posDot, fsop.TypeDir>>12, []byte("."), nil) {
 		x.fail(fsop.EINVAL)
