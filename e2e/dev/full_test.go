@@ -1,0 +1,74 @@
+package dev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/e2e/devtest"
+)
+
+// TestFullDisk fills the disk under the replicas: growth is refused, and once a
+// file is removed there is room again, without a restart.
+func TestFullDisk(t *testing.T) {
+	devtest.NeedFUSE(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=400M"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after dev has ended
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := devtest.Start(t, devtest.Options{
+		Dir:  filepath.Join(disk, "dev"),
+		Args: []string{"--journal-bytes", "25165824", "--checkpoint-bytes", "8388608"},
+	})
+	file := func(name string) string { return filepath.Join(d.Mounts[0], name) }
+	for round := range 2 {
+		n, err := fill(file("big"))
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("round %d: after %d MiB: %v", round, n, err)
+		}
+		if n < 16 {
+			t.Fatalf("round %d: only %d MiB fit", round, n)
+		}
+		if err := os.Remove(file("big")); err != nil {
+			t.Fatalf("remove on a full disk: %v", err)
+		}
+		deadline := time.Now().Add(20 * time.Second)
+		for write := fmt.Errorf("not tried"); write != nil; time.Sleep(100 * time.Millisecond) {
+			if write = os.WriteFile(file("again"), make([]byte, 8<<20), 0o644); write != nil && time.Now().After(deadline) {
+				t.Fatalf("round %d: no room 20 s after the removal: %v", round, write)
+			}
+		}
+		if err := os.Remove(file("again")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := d.Status(t); st.Coordinator == "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// fill writes a file until that fails, and returns how many MiB it has.
+func fill(path string) (n int, err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close() // the write's error is what counts
+	for piece := make([]byte, 1<<20); ; n++ {
+		if _, err := f.Write(piece); err != nil {
+			return n, err
+		}
+	}
+}
