@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	countFlag = flag.Int("kill.count", envInt("TAK_KILL_COUNT", 3), "how often each test kills")
+	countFlag = flag.Int("kill.count", envInt("TAK_KILL_COUNT", 2), "how often each test kills")
 	stallFlag = flag.Duration("kill.stall", 2*time.Second, "the longest that an operation may take over the death of one process")
 	pauseFlag = flag.Duration("kill.pause", 4*time.Millisecond, "how long each hand of the load pauses at most between two operations")
 )

@@ -76,6 +76,7 @@ func fill(t *testing.T, dir string) {
 // TestRestart ends dev and starts it again: it finds its files; another number
 // of replicas is refused.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	o := devtest.Options{Processes: true, Dir: filepath.Join(t.TempDir(), "dev")}
 	d := devtest.Start(t, o)
 	fill(t, d.Mounts[0])
@@ -94,6 +95,7 @@ func TestRestart(t *testing.T) {
 // TestKillDev kills dev itself under load: its children end, and the next one
 // clears away what is left and finds what was synced.
 func TestKillDev(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	o := devtest.Options{Dir: filepath.Join(base, "dev"), Mount: filepath.Join(base, "mnt")}
 	c := startCluster(t, o)
@@ -110,9 +112,10 @@ func TestKillDev(t *testing.T) {
 		c.begin()
 		before := c.dev.Healthy(t)
 		c.dev.Kill()
-		c.endAgent() // its calls get ENOTCONN when the mounts' owners have ended
 		o.Mounts, o.Processes = 2, true
-		c.dev = devtest.Start(t, o)
+		next := devtest.Start(t, o) // at once: what the first one started is still there
+		c.endAgent()                // its calls got ENOTCONN when the mounts' owners ended
+		c.dev = next
 		gone(t, before)
 		c.dev.Healthy(t)
 		kept = filepath.Join(c.dev.Mounts[0], "kept")
@@ -169,6 +172,7 @@ func mountsAt(t *testing.T, path string) (n int) {
 // TestInterruptBusy ends dev, as Ctrl-C does, while a process is in the mount:
 // it is named, waited for, and then cut off.
 func TestInterruptBusy(t *testing.T) {
+	t.Parallel()
 	d := devtest.Start(t, devtest.Options{Processes: true})
 	mnt := d.Mounts[0]
 	name := filepath.Join(mnt, "open")

@@ -2,6 +2,7 @@ package kill
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ type keptOpen struct {
 }
 
 func (k *keptOpen) begin() (err error) {
-	name := "kept-" + k.h.name
+	name := fmt.Sprintf("kept-%s-%d", k.h.name, os.Getpid()) // a load that was killed leaves its own
 	if k.fd, err = k.h.open(name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR); err != nil {
 		return err
 	}

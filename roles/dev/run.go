@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, out, errOut io.Writer
 	if s.settings, err = openSettings(cfg.Dir, cfg.Replicas); err != nil {
 		return err
 	}
-	if err := clearStale(cfg.Dir, cfg.mountpoints()); err != nil {
+	if err := clearStale(ctx, cfg.Dir, cfg.mountpoints()); err != nil {
 		return err
 	}
 	s.trust = &trust{dir: cfg.Dir, volume: s.settings.Volume, replicas: s.settings.Replicas, now: time.Now, log: log}

@@ -80,10 +80,13 @@ func names(holders []mountowner.Holder) string {
 const fsType = "fuse.tak-replicated"
 
 // clearStale takes away what an earlier dev left mounted, at its mountpoints
-// and at these.
-func clearStale(dir string, mountpoints []string) error {
+// and at these, once its mount owners have ended: they unmount by path.
+func clearStale(ctx context.Context, dir string, mountpoints []string) error {
 	if r, err := ReadRuntime(dir); err == nil {
 		for _, m := range r.Mounts {
+			if err := mountowner.AwaitGone(ctx, m.Socket); err != nil {
+				return err
+			}
 			mountpoints = append(mountpoints, m.Mountpoint)
 		}
 	}

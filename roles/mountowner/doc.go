@@ -13,6 +13,10 @@
 // go on. Kernels before 6.9 can't do that; there the death of the serving
 // process ends its mounts, and Status says so beforehand.
 //
+// Both hold a lock beside the socket: an owner that starts while an earlier one
+// still ends waits for it, so that none ever takes away the sockets or mounts of
+// its successor.
+//
 // Without a keeper (dev in one process) a mount ends with the process.
 //
 // # Invariants

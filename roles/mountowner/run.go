@@ -50,6 +50,11 @@ func Keep(ctx context.Context, c Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
+	lock, err := lockSocket(ctx, c.Socket, lockPatience)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	ops := c.Boot.NewOps()
 	var g boot.Group
 	g.Add("keeper", func(ctx context.Context) error {
@@ -59,7 +64,7 @@ func Keep(ctx context.Context, c Config, log *zap.Logger) error {
 				exe, "mount-owner", "serve", "--socket", c.Socket,
 				"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
 			},
-			Env: boot.ChildEnvironment(), Log: log,
+			Env: boot.ChildEnvironment(), Shared: lock, Log: log,
 		})
 	})
 	g.Add("metrics", ops.Run)
