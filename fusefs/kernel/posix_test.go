@@ -10,18 +10,14 @@ import (
 // posixOps is the length of a random case here. Longer ones run over replicas.
 const posixOps = 400
 
-// TestPosix runs the conformance suite over one tree in memory, all but the
-// longest build.
+// TestPosix runs the conformance suite over one tree in memory. Real programs
+// run over replicas (e2e/posix).
 func TestPosix(t *testing.T) {
 	o := newOneTree(t)
 	a, _ := mountTree(t, o)
-	groups := slices.Clone(posix.Suite)
-	for i := range groups {
-		groups[i].Cases = slices.DeleteFunc(slices.Clone(groups[i].Cases), func(c posix.Case) bool {
-			return c.Name == "go build with its cache"
-		})
-	}
-	posix.RunGroups(t, posix.Env{Dir: a.Dir(), Ops: posixOps}, groups)
+	posix.Run(t, posix.Env{Dir: a.Dir(), Ops: posixOps, Caps: posix.Caps{
+		posix.CapPrograms: "they take long, and run over replicas",
+	}})
 }
 
 // twoSided are the groups in which a second mount makes a difference to this
