@@ -20,7 +20,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=400M"); err != nil {
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=300M"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // after dev has ended
