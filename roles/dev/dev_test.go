@@ -126,17 +126,21 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-func TestFreePorts(t *testing.T) {
-	ports, err := freePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestPortsAreKept has several devs choose ports before any replica listens.
+func TestPortsAreKept(t *testing.T) {
 	seen := map[int]bool{}
-	for _, p := range ports {
-		if p < portFirst || p > portLast || seen[p] {
-			t.Errorf("ports %v", ports)
+	for range 3 {
+		r, err := reservePorts(4)
+		if err != nil {
+			t.Fatal(err)
 		}
-		seen[p] = true
+		defer r.release()
+		for _, p := range r.numbers {
+			if p < portFirst || p > portLast || seen[p] {
+				t.Errorf("port %d of %v, others have %v", p, r.numbers, seen)
+			}
+			seen[p] = true
+		}
 	}
 }
 

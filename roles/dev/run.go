@@ -65,9 +65,12 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, out, errOut io.Writer
 		return err
 	}
 	s.board = newBoard(cfg.Dir, s.settings.Volume)
-	if err := s.place(); err != nil {
+	ports, err := reservePorts(s.settings.Replicas)
+	if err != nil {
 		return err
 	}
+	defer ports.release()
+	s.place(ports.numbers)
 	err = s.run(ctx)
 	return errors.Join(err, s.board.update(func(r *Runtime) { r.Running = false }))
 }
@@ -92,17 +95,12 @@ func usable() error {
 }
 
 // place chooses where each replica is.
-func (s *system) place() error {
-	ports, err := freePorts(s.settings.Replicas)
-	if err != nil {
-		return err
-	}
+func (s *system) place(ports []int) {
 	for i, port := range ports {
 		p := plan{n: i + 1, addr: fmt.Sprintf("%s:%d", loopback, port), dir: filepath.Join(s.cfg.Dir, replicaName(i+1))}
 		s.plans = append(s.plans, p)
 		s.members = append(s.members, worker.Member{ID: uint64(p.n), Replica: replicaName(p.n), Addr: p.addr})
 	}
-	return nil
 }
 
 // run starts everything in order, and ends it in the opposite order.
