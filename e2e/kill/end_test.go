@@ -92,6 +92,10 @@ func TestRestart(t *testing.T) {
 	equalReplicas(t, d)
 }
 
+// restartLimit bounds how long a dev takes to be ready while what a killed one
+// has started is ending. Operations in flight must not hold that up.
+const restartLimit = 10 * time.Second
+
 // TestKillDev kills dev itself under load: its children end, and the next one
 // clears away what is left and finds what was synced.
 func TestKillDev(t *testing.T) {
@@ -112,9 +116,13 @@ func TestKillDev(t *testing.T) {
 		c.begin()
 		before := c.dev.Healthy(t)
 		c.dev.Kill()
+		killed := time.Now()
 		o.Mounts, o.Processes = 2, true
 		next := devtest.Start(t, o) // at once: what the first one started is still there
-		c.endAgent()                // its calls got ENOTCONN when the mounts' owners ended
+		if took := time.Since(killed); took > restartLimit {
+			t.Errorf("dev was ready %v after its predecessor was killed", took)
+		}
+		c.endAgent() // its calls got ENOTCONN when the mounts' owners ended
 		c.dev = next
 		gone(t, before)
 		c.dev.Healthy(t)

@@ -46,6 +46,7 @@ type Mount struct {
 	resumed  bool // taken over from another process
 	link     *Link
 	close    sync.Once
+	gone     chan struct{} // closed when the connection has ended
 }
 
 // New mounts a filesystem. The kernel's requests wait until Serve answers them;
@@ -57,7 +58,7 @@ func New(o Options) (*Mount, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, fmt.Errorf("mount %q: path is not absolute", o.Dir)
 	}
-	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1}
+	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1, gone: make(chan struct{})}
 	if err := m.mount(o); err != nil {
 		m.release()
 		return nil, fmt.Errorf("mount %s: %w", o.Dir, err)
@@ -152,6 +153,10 @@ func (m *Mount) Resumed() bool { return m.resumed }
 // requests again (Linux 6.9). Without it the mount ends with the process, and
 // every use of it gives ENOTCONN.
 func (m *Mount) Survives() bool { return m.features&featResend != 0 }
+
+// Gone is closed when the kernel's connection has ended. Serve still waits for
+// the calls that it has made, and nobody for their answers.
+func (m *Mount) Gone() <-chan struct{} { return m.gone }
 
 // Serve answers the kernel's requests through caller until the filesystem is
 // unmounted or ctx ends, which unmounts it by force. It is called once.

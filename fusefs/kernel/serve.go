@@ -33,6 +33,7 @@ type server struct {
 	ledger *Ledger
 	ctx    context.Context // ends with the mount
 	cancel context.CancelCauseFunc
+	ended  func() // tells that the connection has ended
 
 	caller   fsop.Caller
 	cacher   Cacher
@@ -59,6 +60,11 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger,
 		caller: caller, waits: make(chan struct{}, waitsMax),
 	}
+	s.ended = sync.OnceFunc(func() {
+		if m.gone != nil {
+			close(m.gone)
+		}
+	})
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.cacher, _ = caller.(Cacher)
 	s.finisher, _ = caller.(Finisher)
@@ -140,4 +146,5 @@ func (s *server) finish(err error) {
 	}
 	s.baton.close()
 	s.cancel(errEnded)
+	s.ended()
 }

@@ -24,6 +24,10 @@ import (
 // that is not ended there ends by itself a little later.
 const detachTimeout = 3 * time.Second
 
+// drainTimeout is how long the answers to operations in flight are waited for
+// after the kernel has let go of the mount.
+const drainTimeout = time.Second
+
 // announceRetry is the pause after a first question without an answer.
 const announceRetry = 100 * time.Millisecond
 
@@ -98,11 +102,32 @@ func (m *mount) run(open func() (*kernel.Mount, error)) error {
 	served := make(chan error, 1)
 	go func() { served <- k.Serve(m.ctx, s) }()
 	go m.announce(s)
-	err = <-served
+	err = m.drain(k, served, endSession)
 	m.log.Info("unmounted")
-	m.leave(s)
-	endSession()
+	if sessionCtx.Err() == nil {
+		m.leave(s)
+		endSession()
+	}
 	return errors.Join(err, <-behind)
+}
+
+// drain waits until serving has ended. Once the kernel has let go of the mount
+// nobody waits for the answers that are still out; without a coordinator they
+// would keep this process until the quorum wait has passed.
+func (m *mount) drain(k *kernel.Mount, served <-chan error, endSession func()) error {
+	select {
+	case err := <-served:
+		return err
+	case <-k.Gone():
+	}
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(drainTimeout):
+		m.log.Warn("unmounted with operations in flight")
+		endSession()
+	}
+	return <-served
 }
 
 // announce tells when the session has answered for the first time.
