@@ -31,7 +31,7 @@ func (x *exchange) open(q *fuse.OpenRequest) {
 }
 
 func (x *exchange) release(q *fuse.ReleaseRequest) {
-	x.releaseLocks(uint64(q.Handle), q.ReleaseFlags&fuse.ReleaseFlockUnlock != 0, uint64(q.LockOwner))
+	x.releaseLocks(uint64(q.Handle))
 	x.s.ledger.Close(uint64(q.Handle))
 	x.fail(fsop.OK)
 }

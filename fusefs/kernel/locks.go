@@ -19,7 +19,11 @@ func lockRange(q *fuse.LockRequest) fsop.LockRange {
 		PID: uint32(q.Lock.PID), Start: q.Lock.Start, End: q.Lock.End,
 	}
 	if q.LockFlags&fuse.LockFlock != 0 {
-		r.Kind = fsop.Flock
+		// The kernel names an open file description by its address, which the
+		// next one may have before the release of this one arrives (nobody waits
+		// for that): then the release would end the other's lock. Handles are
+		// never used again.
+		r.Kind, r.Owner = fsop.Flock, uint64(q.Handle)
 	}
 	if r.End >= offsetMax {
 		r.End = math.MaxUint64
@@ -86,6 +90,9 @@ func (x *exchange) tryLock(r fsop.LockRange) fsop.Errno {
 			x.s.finisher.Finish(x.tag)
 		}
 		x.mutated, x.sub = false, 0
+	}
+	if errno == fsop.OK && r.Type != fsop.LockUnlock {
+		x.s.dropPages(x.node)
 	}
 	return errno
 }
@@ -168,18 +175,13 @@ func (x *exchange) flushLocks(owner uint64) fsop.Errno {
 	return x.unlockAll(owner, fsop.Posix)
 }
 
-// releaseLocks ends what belongs to an open file description: flock(2), as the
-// kernel says, and locks of fcntl(2) that were taken through the handle and are
-// still there. Those are open file description locks, of which the kernel sends
-// no release: the locks of processes went when they closed.
-func (x *exchange) releaseLocks(handle uint64, flock bool, owner uint64) {
+// releaseLocks ends what belongs to an open file description: flock(2), and locks
+// of fcntl(2) that were taken through the handle and are still there. Those are
+// open file description locks, of which the kernel sends no release: the locks of
+// processes went when they closed.
+func (x *exchange) releaseLocks(handle uint64) {
 	for _, h := range x.s.ledger.holdersOf(x.node, handle) {
-		if h.Kind == fsop.Posix || !flock || h.Owner != owner {
-			x.unlockAll(h.Owner, h.Kind)
-		}
-	}
-	if flock {
-		x.unlockAll(owner, fsop.Flock)
+		x.unlockAll(h.Owner, h.Kind)
 	}
 }
 

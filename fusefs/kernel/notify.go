@@ -1,9 +1,33 @@
 package kernel
 
-import "tak-os.org/tak-replicated/fusefs/fsop"
+import (
+	"golang.org/x/sys/unix"
 
-// notifyInvalEntry makes the kernel forget a name (FUSE_NOTIFY_INVAL_ENTRY).
-const notifyInvalEntry = 3
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+const (
+	// notifyInvalInode makes the kernel forget an inode's attributes and pages
+	// (FUSE_NOTIFY_INVAL_INODE).
+	notifyInvalInode = 2
+	// notifyInvalEntry makes the kernel forget a name (FUSE_NOTIFY_INVAL_ENTRY).
+	notifyInvalEntry = 3
+)
+
+// dropPages makes the kernel forget what it knows of an inode, so that whoever
+// has just taken a lock sees what the owner before wrote. Comparing mtimes does
+// not do: the kernel drops an answer to GETATTR when another one, which was given
+// earlier and may be older, arrives while it is on its way.
+//
+// It waits for unanswered requests for those pages: the baton must be handed on.
+func (s *server) dropPages(ino fsop.Ino) {
+	const bodySize = 24
+	n := make([]byte, outHeaderSize+bodySize)
+	native.PutUint32(n[0:], outHeaderSize+bodySize)
+	native.PutUint32(n[4:], notifyInvalInode)
+	native.PutUint64(n[outHeaderSize:], uint64(ino)) // offset 0, length 0: all of it
+	_, _ = unix.Write(s.dev, n)                      // ENOENT: nothing to forget
+}
 
 // DropName makes the kernel forget what a name stood for. A directory that was
 // moved through another mount must be dropped here: the kernel knows a directory
