@@ -1,7 +1,6 @@
 package posix
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,9 +9,7 @@ import (
 
 // TestFailures gets each way in which a case can end reported as what it is.
 func TestFailures(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needRoot(t, "needs root")
 	t.Setenv("CI", "")
 	self := extra[0]
 	self.Cases = slices.Clone(self.Cases)

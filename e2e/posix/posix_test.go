@@ -25,9 +25,7 @@ func TestLocalControl(t *testing.T) {
 // TestLocalPeer does so with a bind mount as the second side: steps alternate
 // between two mounts, and what crosses them by mistake is EXDEV.
 func TestLocalPeer(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("bind mounts need root")
-	}
+	needRoot(t, "bind mounts need root")
 	dir, peer := openDir(t), openDir(t)
 	if err := unix.Mount(dir, peer, "", unix.MS_BIND, ""); err != nil {
 		t.Fatalf("bind mount: %v", err)
@@ -40,9 +38,7 @@ func TestLocalPeer(t *testing.T) {
 // TestTmpfsControl runs what ext4 cannot show on a tmpfs mounted noatime, so that
 // every case has a control.
 func TestTmpfsControl(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting tmpfs needs root")
-	}
+	needRoot(t, "mounting tmpfs needs root")
 	dir := openDir(t)
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOATIME, "mode=755,size=64m"); err != nil {
 		t.Fatalf("mount tmpfs: %v", err)
@@ -80,4 +76,16 @@ func openDir(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// needRoot skips without root, and fails under CI=true.
+func needRoot(t *testing.T, why string) {
+	t.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case os.Getenv("CI") == "true":
+		t.Fatal(why)
+	default:
+		t.Skip(why)
+	}
 }

@@ -29,9 +29,7 @@ var _ = func() bool {
 
 // TestRunnerReports drives a runner through every way in which a case can end.
 func TestRunnerReports(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	needRoot(t, "needs root")
 	t.Setenv("CI", "")
 	env := Env{Dir: openDir(t)}.withDefaults()
 	for _, x := range []struct {
