@@ -102,6 +102,8 @@ func sampleMessages() []*message {
 func FuzzLedger(f *testing.F) {
 	f.Add([]byte{}, []byte{}, []byte{}, []byte{})
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, []byte{1, 0, 0, 0}, []byte{255}, []byte{2})
+	head, tables := openedHandle(77, 6) // a handle that is open for another inode
+	f.Add(head, []byte{}, []byte{}, tables)
 	f.Fuzz(func(t *testing.T, head, slot, flights, tables []byte) {
 		mem := make(memory, layoutSize)
 		mem.format()
@@ -131,6 +133,13 @@ func FuzzLedger(f *testing.F) {
 		l.Close(77)
 		_ = l.claim(holder{Ino: 1, Owner: 2, Handle: 3, Kind: fsop.Posix})
 	})
+}
+
+// openedHandle is what FuzzLedger takes when one handle is in the table.
+func openedHandle(handle, ino uint64) (head, tables []byte) {
+	head = make([]byte, offSlots-offReady)
+	native.PutUint32(head[offHandles-offReady:], 1)
+	return head, native.AppendUint64(native.AppendUint64(nil, handle), ino)
 }
 
 // FuzzFusermount feeds the command line of fusermount3.

@@ -205,8 +205,11 @@ func (l *Ledger) Pending() []fsop.Pending {
 func (l *Ledger) Open(handle uint64, ino fsop.Ino) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.mu.handles[handle]; ok {
-		return nil
+	if h, ok := l.mu.handles[handle]; ok {
+		if h.ino == ino {
+			return nil
+		}
+		l.close(handle) // the last word counts
 	}
 	i, ok := l.handleSlot()
 	if !ok {
@@ -239,6 +242,10 @@ func (l *Ledger) handleSlot() (int, bool) {
 func (l *Ledger) Close(handle uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.close(handle)
+}
+
+func (l *Ledger) close(handle uint64) {
 	h, ok := l.mu.handles[handle]
 	if !ok {
 		return
