@@ -19,6 +19,7 @@ var layers = []struct {
 	{"roles/mountowner", []string{"roles/boot", "roles/worker", "fusefs", "raftlog/transport"}},
 	{"roles", []string{"roles", "csi", "kube", "fusefs", "raftlog"}},
 	{"csi", nil},
+	{"kube/kubetest", []string{"kube", "e2e/cluster/programs"}}, // starts a real API server for tests
 	{"kube", nil},
 	{"manifests", nil},
 	{"raftlog/disk", nil},

@@ -39,7 +39,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && d.Name() == ".git" {
+		if d.IsDir() && (d.Name() == ".git" || nestedModule(p)) {
 			return filepath.SkipDir
 		}
 		if d.Type().IsRegular() {
@@ -53,6 +53,13 @@ var files = sync.OnceValues(func() ([]string, error) {
 	})
 	return names, err
 })
+
+// nestedModule tells of a folder of other people's programs: it has a go.mod of its own and
+// answers to no rule of ours.
+func nestedModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil && filepath.Clean(dir) != filepath.Clean(root)
+}
 
 var parsed = sync.OnceValues(func() ([]source, error) {
 	names, err := files()
