@@ -20,7 +20,7 @@ var (
 	readerName  = regexp.MustCompile(`^[Rr]ead[A-Z]\w*$`)
 )
 
-var decoderPackages = []string{"raftlog", "fusefs", "roles"}
+var decoderPackages = []string{"raftlog", "fusefs", "csi", "roles"}
 
 // decoders finds the decoders of one file: "pkg.Func" or "pkg.Type.Method".
 func decoders(s *source) []string {

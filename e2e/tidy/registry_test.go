@@ -31,6 +31,8 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.session.decodePosition": "FuzzRecords",
 	"fusefs/tree.region.decode":          "FuzzRecords",
 
+	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",
+
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
 	"raftlog.decodeMembership": "FuzzMembership",

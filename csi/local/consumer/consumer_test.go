@@ -19,7 +19,7 @@ import (
 // scripted answers with what the volume's name asks for.
 type scripted struct{}
 
-var held = Acquisition{Volume: "v", Consumer: "c", Name: "v", Path: "/root/v", Device: 1<<63 + 1, Inode: 7, Mounted: true}
+var held = Acquisition{Volume: "v", Consumer: "c", Name: "v", Path: "/mounts/v", Device: 1<<63 + 1, Inode: 7, Mounted: true}
 
 func (scripted) Acquire(_ context.Context, r Request) (Acquisition, error) {
 	switch r.Volume {
@@ -138,7 +138,7 @@ func FuzzMessages(f *testing.F) {
 func TestMessages(t *testing.T) {
 	for want, m := range map[string]any{
 		`{"volume":"v","consumer":"c"}`: &Request{"v", "c"},
-		`{"acquisitions":[{"volume":"v","consumer":"c","name":"v","path":"/root/v","device":9223372036854775809,"inode":7,"mounted":true}]}`: &listAnswer{[]Acquisition{held}},
+		`{"acquisitions":[{"volume":"v","consumer":"c","name":"v","path":"/mounts/v","device":9223372036854775809,"inode":7,"mounted":true}]}`: &listAnswer{[]Acquisition{held}},
 		`{}`: &releaseAnswer{},
 	} {
 		if b, err := (jsonCodec{}).Marshal(m); err != nil || string(b) != want {
