@@ -21,6 +21,8 @@ type link struct {
 	attached chan *fsop.Answer // the answer to Attach
 	kept     chan *fsop.Answer // answers to keepalives
 	gone     chan *fsop.Answer // the answer to Detach
+	owned    chan *fsop.Answer // the answer to Own
+	welcome  *fsop.Attached    // waits for ownership
 	closed   chan struct{}
 	ttl      time.Duration // of leases, as counted here
 
@@ -32,6 +34,7 @@ const (
 	idAttach    = 1
 	idKeepAlive = 2
 	idDetach    = 3
+	idOwn       = 4
 	idFirst     = 16
 )
 
@@ -40,6 +43,10 @@ func (s *Session) Run(ctx context.Context) error {
 	defer s.end()
 	failed := 0 // in a row
 	for try := 0; ctx.Err() == nil; try++ {
+		if s.Over() != nil {
+			<-ctx.Done()
+			break
+		}
 		m, hinted, ok := s.pick(try)
 		if ok {
 			err := s.serve(ctx, m)
@@ -94,7 +101,7 @@ func (s *Session) hinted() bool {
 
 // serve dials a member, attaches, and keeps the session alive there.
 func (s *Session) serve(ctx context.Context, m Member) error {
-	l := &link{s: s, member: m, attached: make(chan *fsop.Answer, 1), kept: make(chan *fsop.Answer, 1), gone: make(chan *fsop.Answer, 1), closed: make(chan struct{})}
+	l := &link{s: s, member: m, attached: make(chan *fsop.Answer, 1), kept: make(chan *fsop.Answer, 1), gone: make(chan *fsop.Answer, 1), owned: make(chan *fsop.Answer, 1), closed: make(chan struct{})}
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	w, err := s.cfg.Dialer.Dial(dialCtx, m)
 	cancel()
@@ -134,7 +141,7 @@ func (l *link) attach(ctx context.Context) error {
 		if ans.Failure != nil {
 			return ans.Failure
 		}
-		return nil
+		return l.awaitOwned(ctx)
 	}
 }
 
@@ -157,6 +164,9 @@ func (l *link) Reply(id uint64, payload []byte) {
 		offer(l.kept, ans)
 	case id == idDetach:
 		offer(l.gone, ans)
+	case id == idOwn:
+		l.s.ownAnswered(l, ans)
+		offer(l.owned, ans)
 	default:
 		l.s.callAnswered(l, id, ans)
 	}
@@ -170,8 +180,7 @@ func offer(ch chan *fsop.Answer, ans *fsop.Answer) {
 	}
 }
 
-// attachAnswered installs the connection and repeats everything without an
-// answer, in order.
+// attachAnswered takes the session that the connection is bound to.
 func (s *Session) attachAnswered(l *link, ans *fsop.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +198,16 @@ func (s *Session) attachAnswered(l *link, ans *fsop.Answer) {
 			s.log.Error("recording the session", zap.Error(err))
 		}
 	}
+	if s.cfg.Owner != "" {
+		l.askToOwn(a)
+		return
+	}
+	s.install(l, a)
+}
+
+// install makes the connection the session's, and repeats everything without an
+// answer, in order; the lock is held.
+func (s *Session) install(l *link, a *fsop.Attached) {
 	s.mu.link = l
 	s.mu.nextID = max(s.mu.nextID, idFirst)
 	l.ttl = leaseTerm(a.TTL)
@@ -247,6 +266,10 @@ func (s *Session) lose(f *fsop.Failure) {
 	}
 	s.log.Warn("session lost", zap.Uint64("session", s.mu.id), zap.Error(f))
 	s.mu.lost++
+	if s.cfg.Owner != "" {
+		s.finishFor(f)
+		return
+	}
 	for _, c := range s.mu.window {
 		if !c.given {
 			s.giveUp(c, fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
@@ -442,9 +465,13 @@ func (s *Session) detached() bool {
 func (s *Session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.failAll(fsop.Fail(fsop.Fenced, "the mount has ended"))
+}
+
+// failAll ends the session for its callers; the lock is held.
+func (s *Session) failAll(f *fsop.Failure) {
 	s.mu.ended = true
 	s.mu.expires = 0
-	f := fsop.Fail(fsop.Fenced, "the mount has ended")
 	for _, c := range s.mu.window {
 		if !c.given {
 			s.giveUp(c, f)

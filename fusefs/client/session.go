@@ -54,6 +54,7 @@ type Config struct {
 	Rand       func() uint64
 	Name       string        // who mounts, for people
 	Token      func() []byte // the volume's bearer token, as valid now
+	Owner      string        // owns the volume while the session lasts; empty: many may use it
 	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
 	Logger     *zap.Logger
 
@@ -83,6 +84,7 @@ type Session struct {
 	log   *zap.Logger
 	cache *cache
 	room  *semaphore.Weighted // bytesInFlight, shared by the mutations in the window
+	over  chan struct{}       // closed when mu.over is set
 
 	mu struct {
 		sync.Mutex
@@ -101,7 +103,9 @@ type Session struct {
 		pending   map[uint64]*call // sent, or to be sent, by id on the connection
 		nextID    uint64
 		ended     bool
-		lost      uint64 // sessions lost so far
+		over      *fsop.Failure // why it ended before the mount did, nil
+		owner     string        // of the volume, when that is why
+		lost      uint64        // sessions lost so far
 	}
 }
 
@@ -122,7 +126,7 @@ type call struct {
 // New returns a session that begins, or goes on, as its ledger says. It starts
 // nothing.
 func New(cfg Config) (*Session, error) {
-	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight)}
+	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{})}
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
 		return s, s.inherit()

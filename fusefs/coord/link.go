@@ -72,6 +72,8 @@ func (l *Link) Request(id uint64, payload []byte) {
 		l.c.acknowledge(l, m.Ack)
 	case fsop.MessageDetach:
 		l.c.detach(l, id, m.Detach)
+	case fsop.MessageOwn:
+		l.c.own(l, id, m.Own)
 	case fsop.MessageStatus:
 		l.c.lock()
 		l.c.reply(l, id, &fsop.Reply{Data: l.c.cfg.Status()})

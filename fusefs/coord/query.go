@@ -151,7 +151,7 @@ func (c *Coordinator) wakeParked(items []fsop.Item) {
 	freed := false
 	for i := range items {
 		switch items[i].Op.(type) {
-		case *fsop.Lock, *fsop.EvictSession, *fsop.Reap:
+		case *fsop.Lock, *fsop.EvictSession, *fsop.Own, *fsop.Reap:
 			freed = true
 		}
 	}

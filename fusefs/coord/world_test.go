@@ -244,6 +244,11 @@ func (w *world) settle() {
 
 // mount opens a session on the world.
 func (w *world) mount(name string, ledger client.Ledger) *mount {
+	return w.mountFor(name, "", ledger)
+}
+
+// mountFor is mount for a volume that one owner at a time may use.
+func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
 	s, err := client.New(client.Config{
 		Members: func() (ms []client.Member) {
 			for i := range w.replicas {
@@ -251,7 +256,7 @@ func (w *world) mount(name string, ledger client.Ledger) *mount {
 			}
 			return ms
 		},
-		Dialer: w, Ledger: ledger, Clock: w.clock, Rand: rand.Uint64, Name: name,
+		Dialer: w, Ledger: ledger, Clock: w.clock, Rand: rand.Uint64, Name: name, Owner: owner,
 		QuorumWait: 20 * time.Second, Logger: w.log.Named(name),
 	})
 	if err != nil {

@@ -30,6 +30,7 @@ var constructors = [...]func() Op{
 	KindReap:          func() Op { return new(Reap) },
 	KindSetLimits:     func() Op { return new(SetLimits) },
 	KindSetFeature:    func() Op { return new(SetFeature) },
+	KindOwn:           func() Op { return new(Own) },
 	KindLookup:        func() Op { return new(Lookup) },
 	KindGetAttr:       func() Op { return new(GetAttr) },
 	KindReadDir:       func() Op { return new(ReadDir) },

@@ -28,6 +28,7 @@ const (
 	KindReap          Kind = 35
 	KindSetLimits     Kind = 36
 	KindSetFeature    Kind = 37
+	KindOwn           Kind = 38
 )
 
 // Queries are answered from applied state and are not logged.

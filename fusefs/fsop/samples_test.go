@@ -37,6 +37,7 @@ func sampleOps() []Op {
 		&Reap{Inos: []Ino{7, 1 << 50}},
 		&SetLimits{Bytes: 1 << 30, Inodes: 1000},
 		&SetFeature{Level: 2},
+		&Own{Session: 5, Owner: []byte("node-1")},
 		&Lookup{Parent: Root, Name: name},
 		&GetAttr{Ino: 7},
 		&ReadDir{Ino: 8, Cookie: 1 << 62, MaxBytes: 65536, Plus: true},
@@ -92,6 +93,7 @@ func sampleMessages() map[string]*Message {
 		"ack":       {Kind: MessageAck, Ack: &Ack{ID: 9, Open: []Ino{7, 8}}},
 		"detach":    {Kind: MessageDetach, Detach: &Detach{Session: 5, Epoch: 6}},
 		"status":    {Kind: MessageStatus, Status: &StatusQuery{}},
+		"own":       {Kind: MessageOwn, Own: &Own{Session: 5, Owner: []byte("node-1")}},
 	}
 }
 

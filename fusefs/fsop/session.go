@@ -16,6 +16,7 @@ const (
 	MessageAck       MessageKind = 4 // Ack, not answered
 	MessageDetach    MessageKind = 5 // Detach → Reply: ends the session
 	MessageStatus    MessageKind = 6 // StatusQuery → Reply with JSON in Data
+	MessageOwn       MessageKind = 7 // Own → Reply, EBUSY with the owner in Data
 )
 
 // Attach binds a connection to a session. Session 0 opens a new one.
@@ -92,6 +93,7 @@ type Message struct {
 	Ack       *Ack
 	Detach    *Detach
 	Status    *StatusQuery
+	Own       *Own
 }
 
 // AppendMessage appends the message's encoding to b.
@@ -139,6 +141,8 @@ func (c *coder) message(m *Message) {
 		c.u64(&d.Epoch)
 	case MessageStatus:
 		fresh(c, &m.Status)
+	case MessageOwn:
+		fresh(c, &m.Own).code(c)
 	default:
 		c.fail("message kind")
 	}

@@ -61,6 +61,8 @@ func TestFormats(t *testing.T) {
 	line("key session", key1(keySession, 3))
 	line("key position", key1(keyPosition, 3))
 	line("key reply", replyKey(3, 1025))
+	line("key owner", []byte{keyOwner})
+	line("owner", appendOwner(nil, &Owner{3, []byte("node\xff")}))
 	line("inode", appendInode(nil, sampleInode()))
 	line("dirent", appendDirent(nil, dirent{0x1234, 8}))
 	line("globals", appendGlobals(nil, sampleGlobals()))

@@ -20,6 +20,7 @@ const (
 	keyPosition = 'p' // session → position in its stream
 	keyReply    = 'r' // session, slot → stored reply
 	keySession  = 's' // session → who it is
+	keyOwner    = 'w' // → owner of the volume
 	keyXattr    = 'x' // ino, name → value
 )
 

@@ -18,6 +18,8 @@ func (x *tx) control(op fsop.Op) *fsop.Reply {
 		return x.attachSession(o)
 	case *fsop.EvictSession:
 		return x.evictSession(o)
+	case *fsop.Own:
+		return x.own(o)
 	case *fsop.Reap:
 		return x.reap(o)
 	case *fsop.SetLimits:
@@ -75,6 +77,9 @@ func (x *tx) evictSession(o *fsop.EvictSession) *fsop.Reply {
 	x.del(key1(keySession, s.id))
 	x.del(key1(keyPosition, s.id))
 	x.delAll(key1(keyReply, s.id), prefixEnd(keyReply, s.id))
+	if o, ok := x.owner(); ok && o.Session == s.id {
+		x.del([]byte{keyOwner})
+	}
 	return &fsop.Reply{}
 }
 
