@@ -34,7 +34,8 @@ type Faults struct {
 type MemNetwork struct {
 	mu struct {
 		sync.Mutex
-		rand   *rand.Rand
+		seed   uint64
+		rands  map[pair]*rand.Rand
 		now    int
 		seq    uint64
 		nodes  map[uint64]*MemTransport
@@ -63,10 +64,13 @@ type event struct {
 	gone   bool // and nobody is there
 }
 
-// NewMemNetwork returns a network without members. rand decides the faults.
+// NewMemNetwork returns a network without members. rand decides the faults: of
+// each link by itself, so that what happens on one does not depend on when
+// others send.
 func NewMemNetwork(r *rand.Rand) *MemNetwork {
 	n := &MemNetwork{}
-	n.mu.rand = r
+	n.mu.seed = r.Uint64()
+	n.mu.rands = map[pair]*rand.Rand{}
 	n.mu.nodes = map[uint64]*MemTransport{}
 	n.mu.links = map[pair]Faults{}
 	n.mu.cut = map[pair]bool{}
@@ -208,15 +212,23 @@ func (n *MemNetwork) post(p pair, parts [][]byte) {
 		n.queueLocked(event{pair: p, lost: true, gone: n.mu.nodes[p.to] == nil && !n.mu.cut[p]}, faults)
 		return
 	}
-	copies := 1
-	if n.mu.rand.Float64() < faults.Drop {
+	copies, dice := 1, n.diceLocked(p)
+	if dice.Float64() < faults.Drop {
 		copies = 0
-	} else if n.mu.rand.Float64() < faults.Duplicate {
+	} else if dice.Float64() < faults.Duplicate {
 		copies = 2
 	}
 	for range copies {
 		n.queueLocked(event{pair: p, frame: slices.Concat(parts...)}, faults)
 	}
+}
+
+// diceLocked is the randomness of one link.
+func (n *MemNetwork) diceLocked(p pair) *rand.Rand {
+	if n.mu.rands[p] == nil {
+		n.mu.rands[p] = rand.New(rand.NewPCG(n.mu.seed, p.from<<32|p.to))
+	}
+	return n.mu.rands[p]
 }
 
 func (n *MemNetwork) faultsLocked(p pair) Faults {
@@ -229,7 +241,7 @@ func (n *MemNetwork) faultsLocked(p pair) Faults {
 func (n *MemNetwork) queueLocked(e event, f Faults) {
 	e.at = n.mu.now + 1 + f.DelayMin
 	if f.DelayMax > f.DelayMin {
-		e.at += n.mu.rand.IntN(f.DelayMax - f.DelayMin + 1)
+		e.at += n.diceLocked(e.pair).IntN(f.DelayMax - f.DelayMin + 1)
 	}
 	if !f.Reorder {
 		e.at = max(e.at, n.mu.lastAt[e.pair])
