@@ -32,6 +32,14 @@ type Config struct {
 	RebuildRate     int64 // bytes a second to members that need a checkpoint
 	TTL             time.Duration
 	Boot            boot.Config
+	// Join says that the replica joins a log that exists: initialised, it waits
+	// for a checkpoint instead of beginning with the first members.
+	Join bool
+	// Bounds are shared with the other workers of the process.
+	Bounds Bounds
+	// Inspect, if not nil, is called before ready with a function that makes
+	// the worker's report; it may be called until Run returns.
+	Inspect func(report func() Report)
 	// Ops takes the worker's health and metrics; nil stands for its own.
 	Ops *boot.Ops
 }
@@ -147,6 +155,9 @@ func (c *Config) identity() raftlog.Identity {
 
 // genesis is the membership that the log starts with.
 func (c *Config) genesis() []raftlog.Member {
+	if c.Join {
+		return nil
+	}
 	var members []raftlog.Member
 	for _, m := range c.Members {
 		members = append(members, raftlog.Member{ID: m.ID, Replica: m.Replica, Incarnation: 1})

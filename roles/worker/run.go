@@ -103,6 +103,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	if own {
 		g.Add("metrics", ops.Run)
 	}
+	if cfg.Inspect != nil {
+		cfg.Inspect(r.report)
+	}
 	ready(r.addr)
 	err = g.Run(ctx)
 	r.spawned.Wait()
@@ -142,7 +145,7 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("replica in %s is served by another process", dir)
+			return nil, fmt.Errorf("replica in %s: %w", dir, ErrLocked)
 		case <-time.After(lockRetry):
 		}
 	}
@@ -174,11 +177,12 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		others: func() []diskRoom { return otherRooms(r.group.Status(), r.cfg.Member) },
 	}
 	r.coord = coord.New(coord.Config{
-		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL}, Spawn: r.spawn,
+		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
 		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
+	r.machine.bounds = r.cfg.Bounds
 	r.transport = transport.New(transport.Config{
 		Volume: r.cfg.Volume, Member: r.cfg.Member, Incarnation: r.cfg.Incarnation, Instance: random(),
 		Credentials: peer, Peer: r.peer, Bounds: transport.Bounds(), Rand: rand.Float64,
@@ -195,13 +199,25 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	return nil
 }
 
-func (r *replica) openGroup(fs disk.FS) error {
-	cfg := raftlog.Config{
+// logConfig is the log's configuration.
+func (r *replica) logConfig(fs disk.FS) raftlog.Config {
+	return raftlog.Config{
 		FS: fs, Dir: filepath.Join(r.cfg.Dir, "log"), Expect: r.cfg.identity(), Machine: r.machine, Transport: r.transport,
 		Clock: wallclock.Clock{}, Rand: rand.NewPCG(random(), random()), Log: r.log,
-		Rebuilds: rebuilds(r.cfg.RebuildRate),
+		Rebuilds: r.rebuilds(),
 		Limits:   raftlog.Limits{CheckpointBytes: r.cfg.CheckpointBytes, JournalBytes: r.cfg.JournalBytes},
 	}
+}
+
+func (r *replica) rebuilds() *snapshot.Limits {
+	if r.cfg.Bounds.Rebuilds != nil {
+		return r.cfg.Bounds.Rebuilds
+	}
+	return rebuilds(r.cfg.RebuildRate)
+}
+
+func (r *replica) openGroup(fs disk.FS) error {
+	cfg := r.logConfig(fs)
 	if r.cfg.Bootstrap {
 		if err := raftlog.Bootstrap(cfg, r.cfg.genesis()); err != nil {
 			return fmt.Errorf("initialise replica: %w", err)
