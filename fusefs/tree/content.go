@@ -171,6 +171,9 @@ func (c *content) sync(ino fsop.Ino) error {
 // each calls use with every content file's inode number.
 func (c *content) each(use func(ino fsop.Ino) error) error {
 	leaves, err := c.fs.List(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // all contents are gone: checksums show it
+	}
 	if err != nil {
 		return err
 	}
@@ -181,8 +184,8 @@ func (c *content) each(use func(ino fsop.Ino) error) error {
 		}
 		for _, name := range names {
 			ino, err := strconv.ParseUint(name, 10, 64)
-			if err != nil {
-				return fmt.Errorf("content folder %s has a foreign file", leaf)
+			if err != nil || c.path(fsop.Ino(ino)) != c.fs.PathJoin(c.dir, leaf, name) {
+				continue // not this program's
 			}
 			if err := use(fsop.Ino(ino)); err != nil {
 				return err

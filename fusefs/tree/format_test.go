@@ -159,6 +159,7 @@ func FuzzRecords(f *testing.F) {
 		appendInode(nil, sampleInode()), appendDirent(nil, dirent{9, 4}), appendGlobals(nil, sampleGlobals()),
 		appendSession(nil, sampleSession()), appendPosition(nil, sampleSession()), appendLocks(nil, sampleLocks()),
 		sums.encode(nil), appendRecord(nil, &meta), appendFence(nil, 7), appendProgress(nil, "content/1", received{1, 2}),
+		appendOwner(nil, &Owner{3, []byte("node")}),
 	} {
 		f.Add(b)
 	}
@@ -166,6 +167,11 @@ func FuzzRecords(f *testing.F) {
 		if n, ok := decodeInode(1, b); ok {
 			if again, ok := decodeInode(1, appendInode(nil, n)); !ok || *again != *n {
 				t.Fatalf("inode %+v", n)
+			}
+		}
+		if o, ok := decodeOwner(b); ok {
+			if again, ok := decodeOwner(appendOwner(nil, &o)); !ok || !reflect.DeepEqual(again, o) {
+				t.Fatalf("owner %+v", o)
 			}
 		}
 		if e, ok := decodeDirent(b); ok {
