@@ -23,6 +23,10 @@ type Request struct {
 	// Open says that success opens Attrs[0].Ino under the handle Tag. A session
 	// records that before it handles whatever arrived after the reply.
 	Open bool
+	// Numbered, if not nil, is called once a mutation has its number: whatever
+	// is called from then on comes after it. It must not block. A mutation that
+	// gets none, or has its answer without one, does not call it.
+	Numbered func()
 }
 
 // Reply is an operation's answer. Which fields are set depends on the kind:
