@@ -27,6 +27,7 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.decodeFence":            "FuzzRecords",
 	"fusefs/tree.decodeLocks":            "FuzzRecords",
 	"fusefs/tree.decodeProgress":         "FuzzRecords",
+	"fusefs/tree.decodeOwner":            "FuzzRecords",
 	"fusefs/tree.decodeSession":          "FuzzRecords",
 	"fusefs/tree.session.decodePosition": "FuzzRecords",
 	"fusefs/tree.region.decode":          "FuzzRecords",
@@ -68,5 +69,7 @@ var decoderRegistry = map[string]string{
 	"roles/mountowner.parseSpec": "FuzzParseSpec",
 	"roles/worker.ParseMember":   "FuzzParseMember",
 	"roles/worker.decodeRoom":    "FuzzNote",
+	"roles/worker.parseRecord":   "FuzzParseRecord",
+	"roles/worker.parseStarts":   "FuzzParseRecord",
 	"roles/worker.readReport":    "FuzzReadReport",
 }
