@@ -33,6 +33,8 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.region.decode":          "FuzzRecords",
 
 	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",
+	"csi/mounts.Parse":                       "FuzzParse",
+	"csi/mounts.parseLine":                   "FuzzParse",
 
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
