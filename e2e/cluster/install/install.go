@@ -124,6 +124,16 @@ func Product(ctx context.Context, c *lab.Cluster, label string, logf programs.Lo
 	return Manifests(ctx, c.Kubectl, ProductImage(label), true)
 }
 
+// overlay names the image, also the one of worker Pods, as docs/administrator-guide.md has it.
+const overlay = `resources: [%s]
+images: [{name: %s, newName: %s, newTag: %q}]
+replacements:
+  - source: {kind: Deployment, name: tak-replicated-manager, fieldPath: "spec.template.spec.containers.[name=manager].image"}
+    targets:
+      - select: {kind: Deployment, name: tak-replicated-manager}
+        fieldPaths: ["spec.template.spec.containers.[name=manager].env.[name=WORKER_IMAGE].value"]
+`
+
 // Kubectl makes a kubectl command.
 type Kubectl func(ctx context.Context, args ...string) *exec.Cmd
 
@@ -148,7 +158,7 @@ func Manifests(ctx context.Context, kubectl Kubectl, image string, ownRegistrar 
 		return err
 	}
 	name, tag, _ := strings.Cut(image, ":")
-	text := fmt.Sprintf("resources: [%s]\nimages: [{name: %s, newName: %s, newTag: %q}]\n", rel, productImage, name, tag)
+	text := fmt.Sprintf(overlay, rel, productImage, name, tag)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}
