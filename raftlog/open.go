@@ -152,6 +152,11 @@ func (o *opening) assemble() (*Group, error) {
 	cfg := o.cfg
 	id := cfg.Expect.Member
 	g := &Group{cfg: cfg, log: cfg.Log.With(zap.String("replica", cfg.Expect.Replica), zap.Uint64("member", id))}
+	end := o.found.Last
+	if end.Before(o.found.Fence) {
+		end = o.found.Fence
+	}
+	g.openedEnd = entryID{end.Index, end.Term}
 	g.stop.done = make(chan struct{})
 	g.inbox.handover = make(chan struct{}, 1)
 	g.inbox.idle = sync.NewCond(&g.inbox)

@@ -110,3 +110,7 @@ func (c *core) status() Status {
 	}
 	return s
 }
+
+// JournalEnd is where the journal ended when the replica was opened, counting
+// what it may have confirmed and no longer has.
+func (g *Group) JournalEnd() (index, term uint64) { return g.openedEnd.index, g.openedEnd.term }

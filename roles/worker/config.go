@@ -24,6 +24,9 @@ type Config struct {
 	// Bootstrap says that the replica has never been initialised: an empty
 	// folder is initialised instead of being taken for a lost replica.
 	Bootstrap bool
+	// Record is the file, outside of Dir, in which the host keeps what it knows
+	// of the replica; empty for none. See record.go.
+	Record string
 	// ReserveBytes of the replica's disk are kept from files.
 	ReserveBytes uint64
 	// Checkpoint bounds the journal between two checkpoints, in bytes.
@@ -146,6 +149,12 @@ func (c *Config) Args() []string {
 	if c.Bootstrap {
 		args = append(args, "--bootstrap")
 	}
+	if c.Join {
+		args = append(args, "--join")
+	}
+	if c.Record != "" {
+		args = append(args, "--record", c.Record)
+	}
 	return args
 }
 
@@ -165,9 +174,10 @@ func (c *Config) genesis() []raftlog.Member {
 	return members
 }
 
-func (c *Config) member(id uint64) (Member, bool) {
+// place tells where a replica listens: in all of its lives at the same place.
+func (c *Config) place(replica string) (Member, bool) {
 	for _, m := range c.Members {
-		if m.ID == id {
+		if m.Replica == replica {
 			return m, true
 		}
 	}

@@ -28,10 +28,11 @@ type Report struct {
 	Applied     uint64          `json:"applied"`
 	Checkpoint  uint64          `json:"checkpoint"`
 	Journal     JournalReport   `json:"journal"`
-	Fenced      bool            `json:"fenced"`  // catching up to what it may have confirmed
-	Serving     bool            `json:"serving"` // its state is complete enough to be read
-	Members     []MemberReport  `json:"members"` // match and lag are the coordinator's knowledge
-	Rebuild     *RebuildReport  `json:"rebuild"` // a checkpoint being received
+	Fenced      bool            `json:"fenced"`    // catching up to what it may have confirmed
+	Stateless   bool            `json:"stateless"` // has no usable state and waits for a checkpoint
+	Serving     bool            `json:"serving"`   // its state is complete enough to be read
+	Members     []MemberReport  `json:"members"`   // match and lag are the coordinator's knowledge
+	Rebuild     *RebuildReport  `json:"rebuild"`   // a checkpoint being received
 	Sessions    []SessionReport `json:"sessions"`
 	Space       SpaceReport     `json:"space"`
 	Started     time.Time       `json:"started"`
@@ -95,7 +96,7 @@ func (r *replica) report() Report {
 		PID: os.Getpid(), Addr: r.addr, Role: st.Role.String(), Term: st.Term, Coordinator: st.Leader,
 		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
 		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
-		Fenced:  st.Fenced, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
+		Fenced:  st.Fenced, Stateless: st.Stateless, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
 		Rebuild: (*RebuildReport)(st.Rebuild),
 	}
 	switch {
@@ -105,7 +106,7 @@ func (r *replica) report() Report {
 		rep.Role = "candidate" // elected, and not done with earlier terms
 	}
 	for _, m := range st.Members {
-		known, _ := r.cfg.member(m.ID)
+		known, _ := r.cfg.place(m.Replica)
 		rep.Members = append(rep.Members, MemberReport{
 			ID: m.ID, Replica: m.Replica, Incarnation: m.Incarnation, Addr: known.Addr, Learner: m.Learner,
 			Match: m.Match, Lag: m.Lag, Active: m.Active, Rebuild: (*RebuildReport)(m.Rebuild),

@@ -50,6 +50,7 @@ type replica struct {
 	transport *transport.Transport
 	server    *transport.Server
 	space     space
+	witness   *witness
 	spawned   sync.WaitGroup
 }
 
@@ -74,7 +75,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		return err
 	}
 	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now()}
-	err = r.open(listener, server, peer)
+	if r.witness, err = openWitness(&r.cfg, log); err == nil {
+		err = r.open(listener, server, peer)
+	}
 	if err != nil {
 		listener.Close()
 		if StateLost(err) {
@@ -98,6 +101,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	g.Add("port", r.server.Run)
 	g.Add("coordinator", r.keepHouse)
 	g.Add("space", r.relieve)
+	if cfg.Record != "" {
+		g.Add("record", func(ctx context.Context) error { return r.witness.run(ctx, r.group.Status) })
+	}
 	g.Add("server credentials", func(ctx context.Context) error { return server.Run(ctx, pki.ReloadEvery) })
 	g.Add("peer credentials", func(ctx context.Context) error { return peer.Run(ctx, pki.ReloadEvery) })
 	if own {
@@ -227,11 +233,11 @@ func (r *replica) openGroup(fs disk.FS) error {
 	if r.group, err = raftlog.Open(cfg); err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	return nil
+	return r.witness.opened(r.group.JournalEnd())
 }
 
 func (r *replica) peer(m raftlog.Member) transport.Peer {
-	known, ok := r.cfg.member(m.ID)
+	known, ok := r.cfg.place(m.Replica)
 	if !ok {
 		return transport.Peer{}
 	}
