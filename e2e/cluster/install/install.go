@@ -21,6 +21,8 @@ import (
 const (
 	ProvisionerImage = "registry.k8s.io/sig-storage/csi-provisioner:v6.4.0"
 	dnsImage         = "tak-os.org/e2e-coredns:1"
+	// What the examples use: here it holds the machine's static busybox.
+	busyboxImage = "docker.io/library/busybox:1.37"
 	productImage     = "tak-os.org/tak-replicated"
 )
 
@@ -78,14 +80,21 @@ func sidecars(ctx context.Context, dir string, logf programs.Logf) ([]string, er
 	if err != nil {
 		return nil, err
 	}
+	shell, err := busybox(dir)
+	if err != nil {
+		return nil, err
+	}
 	var archives []string
 	for name, i := range map[string]image.Image{
+		"busybox":     {Name: busyboxImage, Files: map[string]string{"/bin": shell}},
 		"workload":    {Name: lab.WorkloadImage, Files: map[string]string{"/workload": workload}},
 		"coredns":     {Name: dnsImage, Files: map[string]string{"/coredns": coredns}},
 		"provisioner": {Name: ProvisionerImage, Files: map[string]string{"/csi-provisioner": provisioner}},
 	} {
 		for at := range i.Files {
-			i.Entrypoint = []string{at}
+			if name != "busybox" {
+				i.Entrypoint = []string{at}
+			}
 		}
 		file := filepath.Join(dir, name+".tar")
 		if _, err := i.Write(file); err != nil {
@@ -94,6 +103,27 @@ func sidecars(ctx context.Context, dir string, logf programs.Logf) ([]string, er
 		archives = append(archives, file)
 	}
 	return archives, nil
+}
+
+// busybox makes a folder with the program and a link for each command that examples and tests use.
+func busybox(dir string) (string, error) {
+	b, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return "", fmt.Errorf("Debian's package busybox-static is needed: %w", err)
+	}
+	bin := filepath.Join(dir, "busybox")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(bin, "busybox"), b, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"sh", "cat", "chown", "cp", "date", "df", "echo", "head", "hostname", "id", "ls", "mkdir", "mv", "rm", "sleep", "stat", "sync", "tail", "touch", "wc"} {
+		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
+			return "", err
+		}
+	}
+	return bin, nil
 }
 
 // Load builds the product's image with a label of its own, and loads it into all nodes.
