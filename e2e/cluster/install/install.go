@@ -23,7 +23,7 @@ const (
 	dnsImage         = "tak-os.org/e2e-coredns:1"
 	// What the examples use: here it holds the machine's static busybox.
 	busyboxImage = "docker.io/library/busybox:1.37"
-	productImage     = "tak-os.org/tak-replicated"
+	productImage = "tak-os.org/tak-replicated"
 )
 
 // ProductImage is the product's image that was built with a label.
