@@ -65,23 +65,38 @@ func (u Use) String() string {
 	return fmt.Sprintf("%s (as process %d sees it)", u.Point, u.PID)
 }
 
-// Uses returns where dir, or a folder below it, is mounted, in every mount
-// namespace that can be seen in proc, a mounted process table ("/proc", or the
-// machine's at another place). See the package's comment for what that misses.
-func Uses(dir *os.File, proc string) ([]Use, error) {
+// UsesHere returns where dir, or a folder below it, is mounted in this process's
+// mount namespace.
+func UsesHere(dir *os.File) ([]Use, error) {
+	uses, _, err := usesHere(dir)
+	return uses, err
+}
+
+func usesHere(dir *os.File) ([]Use, place, error) {
 	own, err := Own()
 	if err != nil {
-		return nil, err
+		return nil, place{}, err
 	}
 	p, err := placeOf(dir, own)
 	if err != nil {
-		return nil, err
+		return nil, place{}, err
 	}
 	var uses []Use
 	for _, m := range own {
 		if p.of(m) {
 			uses = append(uses, Use{Point: m.Point})
 		}
+	}
+	return uses, p, nil
+}
+
+// Uses is UsesHere for every mount namespace that can be seen in proc, a mounted
+// process table ("/proc", or the machine's at another place). See the package's
+// comment for what that misses.
+func Uses(dir *os.File, proc string) ([]Use, error) {
+	uses, p, err := usesHere(dir)
+	if err != nil {
+		return nil, err
 	}
 	self, err := namespace("/proc/self")
 	if err != nil {

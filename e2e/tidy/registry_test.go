@@ -32,6 +32,7 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.session.decodePosition": "FuzzRecords",
 	"fusefs/tree.region.decode":          "FuzzRecords",
 
+	"csi/local.decodeRecord":                 "FuzzDecodeRecord",
 	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",
 	"csi/mounts.Parse":                       "FuzzParse",
 	"csi/mounts.parseLine":                   "FuzzParse",
