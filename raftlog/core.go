@@ -138,7 +138,9 @@ func (c *core) receive(in *inMessage) {
 			c.clock.leaderSlow = in.slow
 			c.heard()
 		}
-		c.clampCommit(m)
+		if !c.mayCommit(m) {
+			return
+		}
 	case pb.MsgTimeoutNow:
 		if !c.mayCampaign() {
 			return
