@@ -74,5 +74,6 @@ var decoderRegistry = map[string]string{
 	"roles/worker.decodeRoom":    "FuzzNote",
 	"roles/worker.parseRecord":   "FuzzParseRecord",
 	"roles/worker.parseStarts":   "FuzzParseRecord",
+	"roles/worker.readReply":     "FuzzReadReport",
 	"roles/worker.readReport":    "FuzzReadReport",
 }

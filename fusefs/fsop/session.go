@@ -17,6 +17,7 @@ const (
 	MessageDetach    MessageKind = 5 // Detach → Reply: ends the session
 	MessageStatus    MessageKind = 6 // StatusQuery → Reply with JSON in Data
 	MessageOwn       MessageKind = 7 // Own → Reply, EBUSY with the owner in Data
+	MessageOperate   MessageKind = 8 // Operate → Reply, from an operator only
 )
 
 // Attach binds a connection to a session. Session 0 opens a new one.
@@ -94,6 +95,7 @@ type Message struct {
 	Detach    *Detach
 	Status    *StatusQuery
 	Own       *Own
+	Operate   *Operate
 }
 
 // AppendMessage appends the message's encoding to b.
@@ -143,6 +145,8 @@ func (c *coder) message(m *Message) {
 		fresh(c, &m.Status)
 	case MessageOwn:
 		fresh(c, &m.Own).code(c)
+	case MessageOperate:
+		c.op(&fresh(c, &m.Operate).Op)
 	default:
 		c.fail("message kind")
 	}

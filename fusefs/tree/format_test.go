@@ -62,6 +62,7 @@ func TestFormats(t *testing.T) {
 	line("key position", key1(keyPosition, 3))
 	line("key reply", replyKey(3, 1025))
 	line("key owner", []byte{keyOwner})
+	line("key seal", []byte{keySeal})
 	line("owner", appendOwner(nil, &Owner{3, []byte("node\xff")}))
 	line("inode", appendInode(nil, sampleInode()))
 	line("dirent", appendDirent(nil, dirent{0x1234, 8}))

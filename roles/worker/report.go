@@ -34,6 +34,8 @@ type Report struct {
 	Members     []MemberReport  `json:"members"`   // match and lag are the coordinator's knowledge
 	Rebuild     *RebuildReport  `json:"rebuild"`   // a checkpoint being received
 	Sessions    []SessionReport `json:"sessions"`
+	Owner       *OwnerReport    `json:"owner"`  // of a volume that one node at a time may use
+	Sealed      bool            `json:"sealed"` // it takes no new sessions any more
 	Space       SpaceReport     `json:"space"`
 	Started     time.Time       `json:"started"`
 	Conns       int             `json:"connections"`
@@ -74,6 +76,12 @@ type SessionReport struct {
 	LastSeq uint64    `json:"lastSeq"`
 	Locks   int       `json:"locks"` // inodes on which it holds locks
 	Opened  time.Time `json:"opened"`
+}
+
+// OwnerReport says who owns a volume that one node at a time may use.
+type OwnerReport struct {
+	Session uint64 `json:"session"`
+	Name    string `json:"name"`
 }
 
 // SpaceReport is the use of the volume and of the replica's disk.
@@ -118,6 +126,10 @@ func (r *replica) report() Report {
 			Opened: time.Unix(s.Opened.Sec, int64(s.Opened.Nsec)).UTC(),
 		})
 	}
+	if o, ok := r.tree.Owner(); ok {
+		rep.Owner = &OwnerReport{Session: o.Session, Name: string(o.Name)}
+	}
+	rep.Sealed = r.tree.Sealed()
 	if sp, err := r.tree.Space(); err == nil {
 		rep.Space = SpaceReport{
 			UsedBytes: sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
@@ -138,6 +150,25 @@ func (r *replica) status() []byte {
 
 // Ask asks the worker at addr for its report, as an operator.
 func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
+	payload, err := exchange(ctx, addr, tls, &fsop.Message{Kind: fsop.MessageStatus, Status: &fsop.StatusQuery{}})
+	if err != nil {
+		return nil, err
+	}
+	return readReport(payload)
+}
+
+// Operate has the coordinator at addr log a control operation, as an operator. A
+// worker that is not the coordinator answers with a *fsop.Failure.
+func Operate(ctx context.Context, addr string, tls *tls.Config, op fsop.Op) (*fsop.Reply, error) {
+	payload, err := exchange(ctx, addr, tls, &fsop.Message{Kind: fsop.MessageOperate, Operate: &fsop.Operate{Op: op}})
+	if err != nil {
+		return nil, err
+	}
+	return readReply(payload)
+}
+
+// exchange sends one message to the worker at addr and returns what it answers.
+func exchange(ctx context.Context, addr string, tls *tls.Config, m *fsop.Message) ([]byte, error) {
 	conn, err := wire.Dial(ctx, wire.DialConfig{Addr: addr, TLS: tls, Operator: true})
 	if err != nil {
 		return nil, err
@@ -146,7 +177,7 @@ func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- conn.Run(answer) }()
 	defer func() { conn.Close(); <-ended }()
-	if err := conn.Send(1, fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageStatus, Status: &fsop.StatusQuery{}})); err != nil {
+	if err := conn.Send(1, fsop.AppendMessage(nil, m)); err != nil {
 		return nil, err
 	}
 	select {
@@ -156,11 +187,11 @@ func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
 		ended <- err
 		return nil, err
 	case payload := <-answer:
-		return readReport(payload)
+		return payload, nil
 	}
 }
 
-func readReport(payload []byte) (*Report, error) {
+func readReply(payload []byte) (*fsop.Reply, error) {
 	a, err := fsop.DecodeAnswer(payload)
 	switch {
 	case err != nil:
@@ -168,10 +199,18 @@ func readReport(payload []byte) (*Report, error) {
 	case a.Failure != nil:
 		return nil, a.Failure
 	case a.Reply == nil:
-		return nil, fmt.Errorf("answer to a status query is not a reply")
+		return nil, fmt.Errorf("answer to an operator is not a reply")
+	}
+	return a.Reply, nil
+}
+
+func readReport(payload []byte) (*Report, error) {
+	reply, err := readReply(payload)
+	if err != nil {
+		return nil, err
 	}
 	var rep Report
-	if err := json.Unmarshal(a.Reply.Data, &rep); err != nil {
+	if err := json.Unmarshal(reply.Data, &rep); err != nil {
 		return nil, fmt.Errorf("parse report: %w", err)
 	}
 	return &rep, nil
