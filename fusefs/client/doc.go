@@ -24,6 +24,8 @@
 //   - The cache answers only within the lease term, counted from before the
 //     keepalive that was confirmed was sent, less a tenth for clock rates. It is
 //     emptied before each Attach, so that a session attaches holding nothing.
+//   - A recall is acknowledged, and a session attached again, only when the kernel
+//     has forgotten what it was allowed to keep ([Session.Keep], Config.Linger).
 //   - Replies and notices are handled by one goroutine in the order of arrival.
 //
 // # Crashes

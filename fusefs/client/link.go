@@ -125,6 +125,9 @@ func (l *link) attach(ctx context.Context) error {
 	s.cache.clear()
 	a := &fsop.Attach{Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name)}
 	s.mu.Unlock()
+	if wait := s.linger(nil); wait > 0 {
+		s.pause(ctx, wait)
+	}
 	if s.cfg.Token != nil {
 		a.Token = s.cfg.Token()
 	}
@@ -333,7 +336,7 @@ func (l *link) Push(payload []byte) {
 	switch n.Kind {
 	case fsop.NoticeRecall:
 		l.s.cache.drop(n.Inos)
-		l.acknowledge(n, nil)
+		l.s.settled(n.Inos, func() { l.acknowledge(n, nil) })
 	case fsop.NoticeOrphans:
 		l.s.cache.drop(n.Inos)
 		l.acknowledge(n, l.s.openAmong(n.Inos))

@@ -62,6 +62,10 @@ type Config struct {
 	// names.
 	DropName func(parent fsop.Ino, name []byte)
 	Spawn    func(func()) // runs a function on a goroutine of its own
+
+	// Linger returns how long the kernel may still answer by itself what Keep
+	// allowed about inodes, nil for all. Nil: it never does.
+	Linger func(inos []fsop.Ino) time.Duration
 }
 
 const (

@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"bazil.org/fuse"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ type exchange struct {
 	detached bool // goes on in a goroutine of its own
 	mutated  bool
 	sub      uint32
+	op       fsop.Op // what was asked last
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -88,6 +90,7 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 	req.Tag = x.tag
+	x.op = req.Op
 	if req.Op.Kind().Query() {
 		if c := x.s.cacher; c != nil {
 			if rep, ok := c.TryCall(req); ok {
@@ -182,8 +185,11 @@ func (x *exchange) attr(rep *fsop.Reply, errno fsop.Errno) {
 		x.fail(errno)
 		return
 	}
-	putAttrOut(x.payload(), &rep.Attrs[0])
-	x.reply(attrOutSize)
+	a := &rep.Attrs[0]
+	x.keeping(rep, []fsop.Ino{a.Ino}, func(valid time.Duration) {
+		putAttrOut(x.payload(), a, valid)
+		x.reply(attrOutSize)
+	})
 }
 
 // entry answers with an inode under a name.
@@ -192,6 +198,9 @@ func (x *exchange) entry(rep *fsop.Reply, errno fsop.Errno) {
 		x.fail(errno)
 		return
 	}
-	putEntryOut(x.payload(), &rep.Attrs[0])
-	x.reply(entryOutSize)
+	a := &rep.Attrs[0]
+	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
+		putEntryOut(x.payload(), a, valid)
+		x.reply(entryOutSize)
+	})
 }

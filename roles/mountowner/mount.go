@@ -168,7 +168,7 @@ func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k 
 			TLS:   func(w client.Member) *tls.Config { return creds.ClientTLS(hosts[w.ID]) },
 			Spawn: func(f func()) { go f() },
 		},
-		DropName: k.DropName, Spawn: func(f func()) { go f() },
+		DropName: k.DropName, Linger: k.Linger, Spawn: func(f func()) { go f() },
 		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name,
 		Token:      func() []byte { return m.token(creds) },
 		QuorumWait: m.spec.quorumWait(), Logger: m.log.Named("session"),
