@@ -43,6 +43,7 @@ type Client struct {
 	core    kubernetes.Interface
 	volumes rest.Interface
 	timeout time.Duration
+	seen    eventCounts
 }
 
 // Connect makes a client. It makes no call yet.

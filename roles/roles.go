@@ -13,6 +13,7 @@ import (
 	"tak-os.org/tak-replicated/roles/ctl"
 	"tak-os.org/tak-replicated/roles/dev"
 	"tak-os.org/tak-replicated/roles/local"
+	"tak-os.org/tak-replicated/roles/manager"
 	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
 )
@@ -23,6 +24,7 @@ func Commands() []*cli.Command {
 		dev.Command(),
 		worker.Command(),
 		mountowner.Command(),
+		manager.Command(),
 		local.Command(),
 		ctl.Command(),
 	}
