@@ -36,6 +36,7 @@ var decoderRegistry = map[string]string{
 	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",
 	"csi/mounts.Parse":                       "FuzzParse",
 	"csi/mounts.parseLine":                   "FuzzParse",
+	"csi/pernode.decodeRecord":               "FuzzDecodeRecord",
 
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
