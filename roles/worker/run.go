@@ -101,6 +101,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	g.Add("port", r.server.Run)
 	g.Add("coordinator", r.keepHouse)
 	g.Add("space", r.relieve)
+	g.Add("membership", r.watchRemoval)
 	if cfg.Record != "" {
 		g.Add("record", func(ctx context.Context) error { return r.witness.run(ctx, r.group.Status) })
 	}
@@ -198,7 +199,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		Listener: listener, Credentials: server, Clock: transport.SystemClock{}, Log: r.log,
 	})
 	r.transport.Register(r.server)
-	serveClients(r.server, r.coord)
+	serveClients(r.server, r)
 	if err := r.openGroup(fs); err != nil {
 		return errors.Join(err, r.tree.Close())
 	}
