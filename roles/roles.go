@@ -15,6 +15,7 @@ import (
 	"tak-os.org/tak-replicated/roles/local"
 	"tak-os.org/tak-replicated/roles/manager"
 	"tak-os.org/tak-replicated/roles/mountowner"
+	"tak-os.org/tak-replicated/roles/pernode"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -26,6 +27,7 @@ func Commands() []*cli.Command {
 		mountowner.Command(),
 		manager.Command(),
 		local.Command(),
+		pernode.Command(),
 		ctl.Command(),
 	}
 }

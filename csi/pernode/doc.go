@@ -7,7 +7,7 @@
 //
 //	lock                taken by the process
 //	records/HANDLE      one record a handle: whose copy this is, and who holds it
-//	copies/HANDLE/UID/  a copy: UID is the PersistentVolume's
+//	volumes/HANDLE/UID/ a copy: UID is the PersistentVolume's
 //	trash/              removed copies on their way out
 //
 // # What it does not own

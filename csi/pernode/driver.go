@@ -89,7 +89,7 @@ func (d *Driver) open() (err error) {
 	if d.records, err = durable.OpenRecords(d.root, "records"); err != nil {
 		return err
 	}
-	if d.copies, err = durable.OpenFolder(d.root, "copies"); err != nil {
+	if d.copies, err = durable.OpenFolder(d.root, "volumes"); err != nil {
 		return err
 	}
 	d.trash, err = durable.OpenTrash(d.root, "trash", d.log)

@@ -288,12 +288,12 @@ func (n *node) copiesLeft(t *testing.T) string {
 	if err := n.trash.Empty(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	found, err := filepath.Glob(filepath.Join(n.dir, "root/copies/*/*"))
+	found, err := filepath.Glob(filepath.Join(n.dir, "root/volumes/*/*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, f := range found {
-		found[i] = strings.TrimPrefix(f, filepath.Join(n.dir, "root/copies")+"/")
+		found[i] = strings.TrimPrefix(f, filepath.Join(n.dir, "root/volumes")+"/")
 	}
 	return strings.Join(found, " ")
 }
@@ -358,7 +358,7 @@ func TestRunLooks(t *testing.T) {
 	await := func(what, want string) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-			found, _ := filepath.Glob(filepath.Join(n.dir, "root/copies/*/*"))
+			found, _ := filepath.Glob(filepath.Join(n.dir, "root/volumes/*/*"))
 			records, _ := filepath.Glob(filepath.Join(n.dir, "root/records/*"))
 			got := fmt.Sprint(len(found), " ", len(records))
 			if got == want {
@@ -529,7 +529,7 @@ func TestHostileHandles(t *testing.T) {
 func TestLinksDoNotEscape(t *testing.T) {
 	n := newNode(t)
 	outside := mountstest.Folder(t, n.dir, "outside")
-	place := filepath.Join(n.dir, "root/copies", handle)
+	place := filepath.Join(n.dir, "root/volumes", handle)
 	for _, link := range []string{place, filepath.Join(place, pvA.UID)} {
 		mountstest.Folder(t, filepath.Dir(link))
 		if err := os.Symlink(outside, link); err != nil {

@@ -45,7 +45,7 @@ var thirdParties = []struct {
 	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}}, // it makes journals to read
 	{"k8s.io", []string{"kube", "e2e/cluster"}, nil},
 	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, nil},
-	{"github.com/container-storage-interface/spec", []string{"csi"}, nil},
+	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles"}},
 	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
 	{"github.com/kubernetes-csi/csi-test", []string{"csi/sanitytest"}, []string{"csi", "roles"}},
 	{"github.com/onsi", []string{"csi/sanitytest"}, nil},
