@@ -16,7 +16,7 @@ var layers = []struct {
 	{".", []string{"roles"}},
 	{"roles/boot", nil},
 	{"roles/worker", []string{"roles/boot", "fusefs", "raftlog"}},
-	{"roles/mountowner", []string{"roles/boot", "roles/worker", "fusefs", "raftlog/transport"}},
+	{"roles/mountowner", []string{"roles/boot", "roles/worker", "csi", "fusefs", "raftlog/transport"}},
 	{"roles", []string{"roles", "csi", "kube", "fusefs", "raftlog"}},
 	{"csi", nil},
 	{"kube/kubetest", []string{"kube", "e2e/cluster/programs"}}, // starts a real API server for tests

@@ -1,6 +1,7 @@
 package replicahost
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,11 +27,13 @@ func TestLife(t *testing.T) {
 	if !claim.HasFinalizer(api.FinalizerBackingUse) {
 		t.Error("the claim has no finalizer")
 	}
-	ends, err := l.kube.Endpoints(t.Context(), v.Name)
-	must(t, err)
-	if len(ends) != 3 || !ends[0].ByHost || len(ends[0].Addrs) != 1 {
-		t.Errorf("endpoints %+v", ends)
-	}
+	l.eventually("each Service leads to its worker", func() error {
+		ends, err := l.kube.Endpoints(t.Context(), v.Name)
+		if err == nil && (len(ends) != 3 || !ends[0].ByHost || len(ends[0].Addrs) != 1) {
+			err = fmt.Errorf("endpoints %+v", ends)
+		}
+		return err
+	})
 	for _, f := range []string{"replicas/pvc-life-r1.1.json", "trust/pvc-life-r1.1/server.key"} {
 		fi, err := os.Stat(filepath.Join(l.nodes["node-1"].cfg.State, f))
 		must(t, err)

@@ -34,7 +34,9 @@ const hostVar = "TAK_REPLICAHOST_CONFIG"
 
 // hostConfig is what a host of a test is given.
 type hostConfig struct {
-	Config Config
+	Node, Kubeconfig, Dir, State string
+	Workers, Starts              int
+	PortFirst, PortLast          int
 	// Ports of each node, by which replicas find each other without Services.
 	Ports map[string]int
 	// Nodes has the node of each replica.
@@ -71,13 +73,29 @@ func hostMain(path string) error {
 	if err != nil {
 		return err
 	}
-	c.Config.Addresses = func(volume string, index int32) (string, string) {
+	cfg := c.config()
+	cfg.Addresses = func(volume string, index int32) (string, string) {
 		name := api.ReplicaName(volume, index)
 		return fmt.Sprintf("127.0.0.1:%d", c.Ports[c.Nodes[name]]), api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)
 	}
-	ctx, cancel := c.Config.Boot.Context(context.Background())
+	ctx, cancel := cfg.Boot.Context(context.Background())
 	defer cancel()
-	return Run(ctx, c.Config, log, func() { fmt.Println("ready") })
+	return Run(ctx, cfg, log, func() { fmt.Println("ready") })
+}
+
+func (c *hostConfig) config() Config {
+	cfg := Config{
+		Node: c.Node, Namespace: api.DefaultNamespace, ClusterDomain: api.DefaultClusterName, Kubeconfig: c.Kubeconfig,
+		Advertise: "192.0.2.1", Listen: "127.0.0.1", // the API takes no loopback address
+		State: c.State, Locks: filepath.Join(c.Dir, "locks"),
+		ConsumerSocket: filepath.Join(c.Dir, "c.sock"), ConsumerRoot: filepath.Join(c.Dir, "consumer"),
+		Workers: c.Workers, Starts: c.Starts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
+		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: c.PortFirst, PortLast: c.PortLast,
+		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
+		Retry:  200 * time.Millisecond,
+	}
+	cfg.Boot.UntilStdin = true
+	return cfg
 }
 
 // lab is an API server, and nodes with a local driver and a replica host each.
@@ -99,7 +117,7 @@ type node struct {
 	port   int // the first of its workers
 	driver *local.Driver
 	make   csi.ControllerServer
-	cfg    Config
+	cfg    hostConfig
 	host   *exec.Cmd
 	log    *os.File
 	ended  chan error
@@ -223,17 +241,10 @@ func (l *lab) addNode(name string) *node {
 		must(l.t, os.MkdirAll(filepath.Join(n.dir, d), 0o755))
 	}
 	n.startDriver()
-	n.cfg = Config{
-		Node: name, Namespace: api.DefaultNamespace, ClusterDomain: api.DefaultClusterName, Kubeconfig: l.api.Kubeconfig,
-		Advertise: "127.0.0.1", Listen: "127.0.0.1",
-		State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
-		ConsumerSocket: filepath.Join(n.dir, "c.sock"), ConsumerRoot: filepath.Join(n.dir, "consumer"),
-		Workers: DefaultWorkers, Starts: DefaultStarts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
-		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: n.port, PortLast: n.port + 9,
-		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
-		Retry:  200 * time.Millisecond,
+	n.cfg = hostConfig{
+		Node: name, Kubeconfig: l.api.Kubeconfig, Dir: n.dir, State: filepath.Join(n.dir, "state"),
+		Workers: DefaultWorkers, Starts: DefaultStarts, PortFirst: n.port, PortLast: n.port + 9,
 	}
-	n.cfg.Boot.UntilStdin = true
 	return n
 }
 
@@ -267,10 +278,10 @@ func (n *node) start() {
 }
 
 // launch starts a host with a configuration.
-func (n *node) launch(cfg Config) {
+func (n *node) launch(c hostConfig) {
 	t := n.lab.t
 	t.Helper()
-	c := hostConfig{Config: cfg, Ports: map[string]int{}, Nodes: n.lab.where}
+	c.Ports, c.Nodes = map[string]int{}, n.lab.where
 	for _, o := range n.lab.nodes {
 		c.Ports[o.name] = o.port
 	}
@@ -436,7 +447,7 @@ func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
 		if st.Index == index && st.Address != "" {
 			ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
 			defer cancel()
-			return worker.Ask(ctx, st.Address, creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
+			return worker.Ask(ctx, strings.Replace(st.Address, "192.0.2.1", "127.0.0.1", 1), creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
 		}
 	}
 	return nil, fmt.Errorf("replica %d has no address", index)
