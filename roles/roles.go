@@ -15,7 +15,10 @@ import (
 	"tak-os.org/tak-replicated/roles/local"
 	"tak-os.org/tak-replicated/roles/manager"
 	"tak-os.org/tak-replicated/roles/mountowner"
+	"tak-os.org/tak-replicated/roles/node"
 	"tak-os.org/tak-replicated/roles/pernode"
+	"tak-os.org/tak-replicated/roles/registrar"
+	"tak-os.org/tak-replicated/roles/replicahost"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -26,8 +29,11 @@ func Commands() []*cli.Command {
 		worker.Command(),
 		mountowner.Command(),
 		manager.Command(),
+		node.Command(),
+		replicahost.Command(),
 		local.Command(),
 		pernode.Command(),
+		registrar.Command(),
 		ctl.Command(),
 	}
 }

@@ -42,8 +42,8 @@ var thirdParties = []struct {
 	tests []string
 }{
 	{"bazil.org/fuse", []string{"fusefs/kernel"}, nil},
-	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}}, // it makes journals to read
-	{"k8s.io", []string{"kube", "e2e/cluster"}, nil},
+	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}},   // it makes journals to read
+	{"k8s.io", []string{"kube", "e2e/cluster", "csi/registrar"}, nil}, // csi/registrar: the kubelet's registration protocol only
 	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, nil},
 	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles"}},
 	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
