@@ -38,6 +38,7 @@ type Report struct {
 	Sealed      bool            `json:"sealed"` // it takes no new sessions any more
 	Opened      uint64          `json:"opened"` // sessions ever opened
 	Space       SpaceReport     `json:"space"`
+	Scrub       ScrubReport     `json:"scrub"`
 	Started     time.Time       `json:"started"`
 	Conns       int             `json:"connections"`
 }
@@ -106,7 +107,7 @@ func (r *replica) report() Report {
 		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
 		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
 		Fenced:  st.Fenced, Stateless: st.Stateless, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
-		Rebuild: (*RebuildReport)(st.Rebuild),
+		Rebuild: (*RebuildReport)(st.Rebuild), Scrub: r.scrub.status(),
 	}
 	switch {
 	case r.machine.leads.Load() != 0:
