@@ -169,6 +169,9 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
+	if rep := s.readAhead(ctx, req); rep != nil {
+		return rep, nil
+	}
 	return s.query(ctx, req)
 }
 

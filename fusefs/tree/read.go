@@ -111,6 +111,8 @@ func (q *query) answer(op fsop.Op) *fsop.Reply {
 		return q.readDir(o)
 	case *fsop.Read:
 		return q.read(o)
+	case *fsop.ReadMany:
+		return q.readMany(o)
 	case *fsop.ReadLink:
 		return q.readLink(o)
 	case *fsop.GetXattr:
@@ -346,6 +348,23 @@ func (q *query) readInline(n *inode, off, end uint64) []byte {
 		}
 	})
 	return data
+}
+
+// readMany leaves out what is in a content file: that one would have to be locked.
+func (q *query) readMany(o *fsop.ReadMany) *fsop.Reply {
+	if len(o.Inos) > fsop.ReadManyMax {
+		return refuse(fsop.EINVAL)
+	}
+	r := &fsop.Reply{}
+	for _, ino := range o.Inos {
+		n := q.inode(ino)
+		if n == nil || !n.isFile() || n.has(inFile) || n.size > fsop.SmallMax {
+			continue
+		}
+		r.Attrs = append(r.Attrs, n.attr())
+		r.Data = append(r.Data, q.readInline(n, 0, n.size)...)
+	}
+	return r
 }
 
 func (q *query) statFS() *fsop.Reply {
