@@ -74,6 +74,8 @@ var decoderRegistry = map[string]string{
 	"roles/worker.parseReplacement":  "FuzzParseReplacement",
 	"roles/worker.parseReplaced":     "FuzzParseReplacement",
 	"roles/mountowner.parseSpec":     "FuzzParseSpec",
+	"roles/mountowner.parseStage":    "FuzzParseStage",
+	"roles/replicahost.decodeRecord": "FuzzDecodeRecord",
 	"roles/worker.ParseMember":       "FuzzParseMember",
 	"roles/worker.decodeNote":        "FuzzNote",
 	"roles/worker.decodeScrub":       "FuzzDecodeScrub",
