@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/csi/replicated"
@@ -92,8 +91,7 @@ func (m *manager) run(ctx context.Context, ready func()) error {
 	}
 	s := server.New(m.log, ops.ObserveCalls("csi"))
 	schema := &schemaCheck{m: m}
-	csi.RegisterIdentityServer(s, replicated.NewIdentity(nil))
-	csi.RegisterControllerServer(s, replicated.NewController(m))
+	replicated.RegisterController(s, m)
 	ops.AddReady("schema", schema.ready)
 	var g boot.Group
 	g.Add("csi", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
