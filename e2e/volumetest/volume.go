@@ -24,7 +24,8 @@ const patience = 30 * time.Second
 
 // Options say what a volume is made of.
 type Options struct {
-	Replicas int // 0: 3
+	Name     string // empty: one at random
+	Replicas int    // 0: 3
 	// Each worker's bounds; 0 stands for small ones.
 	CheckpointBytes, JournalBytes, RebuildRate int64
 	TTL                                        time.Duration // 0: 1 s
@@ -63,9 +64,10 @@ func New(t testing.TB, o Options) *Volume {
 	def(&o.RebuildRate, 256<<20)
 	def(&o.TTL, time.Second)
 	def(&o.ScrubEvery, 200*time.Millisecond)
+	def(&o.Name, fmt.Sprintf("volume-%016x", random()))
 	core, logs := observer.New(zap.InfoLevel)
 	v := &Volume{
-		Name: fmt.Sprintf("volume-%016x", random()), Dir: t.TempDir(), Log: logs,
+		Name: o.Name, Dir: t.TempDir(), Log: logs,
 		t: t, o: o, core: zap.New(core), running: map[int]*Replica{}, known: map[int]bool{},
 	}
 	for n := 1; n <= o.Replicas; n++ {
@@ -185,6 +187,9 @@ func (v *Volume) StartWith(cfg worker.Config, n int) *Replica {
 	v.mu.Unlock()
 	return r
 }
+
+// Known says that the n-th replica's folder has been initialised elsewhere.
+func (v *Volume) Known(n int) { v.known[n] = true }
 
 // StartAll starts all replicas.
 func (v *Volume) StartAll() {
