@@ -33,6 +33,7 @@ type world struct {
 	leader   int // index of the replica, -1: none
 	entries  []entry
 	held     bool    // proposals wait in limbo
+	full     int     // proposals to be refused for want of room
 	limbo    []entry // proposed and not committed
 	replicas []*replica
 }
@@ -159,6 +160,10 @@ func (r *replica) Propose(term uint64, data []byte) error {
 	defer w.mu.Unlock()
 	if w.leader != r.id || w.term != term {
 		return errors.New("not leading")
+	}
+	if w.full > 0 {
+		w.full--
+		return errors.New("no room")
 	}
 	if w.held {
 		w.limbo = append(w.limbo, entry{term, data})
