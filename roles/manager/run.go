@@ -72,6 +72,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func()) error {
 	if cfg.ControllerImage != "" {
 		log.Warn("--controller-image is deprecated and ignored: there are no controller pods any more")
 	}
+	kube.LogTo(log)
 	client, err := kube.Connect(kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"})
 	if err != nil {
 		return err

@@ -76,6 +76,15 @@ func (nodeService) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.N
 	return &csi.NodeGetInfoResponse{NodeId: "n1"}, nil
 }
 
+// The suite cleans up at nodes too, also what was never mounted.
+func (nodeService) NodeUnpublishVolume(context.Context, *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+func (nodeService) NodeUnstageVolume(context.Context, *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
 // TestSanity runs csi-sanity's specifications of the controller and identity
 // services against a manager with a real API server.
 func TestSanity(t *testing.T) {
@@ -104,7 +113,7 @@ func TestSanity(t *testing.T) {
 	config.TargetPath, config.StagingPath = filepath.Join(t.TempDir(), "target"), filepath.Join(t.TempDir(), "staging")
 	config.TestVolumeSize = 1 << 30
 	config.TestVolumeParameters = map[string]string{replicated.ParameterBackingClass: kubetest.BackingClass, replicated.ParameterReplicas: "1"}
-	sanitytest.Run(t, sanitytest.Suite{Config: config, AtLeast: 15, NotOurs: []string{"Node Service"}, Unclaimed: []string{
+	sanitytest.Run(t, sanitytest.Suite{Config: config, AtLeast: 18, NotOurs: []string{"Node Service"}, Unclaimed: []string{
 		"ControllerPublishVolume not supported", "ControllerUnpublishVolume not supported", "Controller Publish, UnpublishVolume not supported",
 		"ControllerExpandVolume not supported",
 		"ControllerModifyVolume not supported", "Modify Volume not supported", "Modify volume not supported",
