@@ -37,6 +37,7 @@ var decoderRegistry = map[string]string{
 	"csi/mounts.Parse":                       "FuzzParse",
 	"csi/mounts.parseLine":                   "FuzzParse",
 	"csi/pernode.decodeRecord":               "FuzzDecodeRecord",
+	"csi/replicated.ParseReplicas":           "FuzzParseReplicas",
 
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
