@@ -66,10 +66,8 @@ func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Re
 	if c.term != term {
 		return nil, c.notCoordinator()
 	}
-	if o, ok := r.Op.(*fsop.Open); ok {
-		if _, going := c.reaping[o.Ino]; going {
-			return &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index}, nil
-		}
+	if c.isReaped(r.Op) {
+		return &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index}, nil
 	}
 	if quiet && foreign == c.mutations-s.mutations {
 		c.grant(s, r.Op, rep)
@@ -106,11 +104,22 @@ func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) 
 func (c *Coordinator) stillHolds(s *session, term, given uint64, op fsop.Op, rep *fsop.Reply) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.term != term || s.given != given || !shows(op, rep) || !c.holds(s, fsop.Covers(op, rep)) {
+	if c.isReaped(op) || c.term != term || s.given != given || !shows(op, rep) || !c.holds(s, fsop.Covers(op, rep)) {
 		return false
 	}
 	rep.UnderLease = true
 	return true
+}
+
+// isReaped reports whether op would open an inode that somebody was promised not
+// to be opened any more; the lock is held.
+func (c *Coordinator) isReaped(op fsop.Op) bool {
+	o, ok := op.(*fsop.Open)
+	if !ok {
+		return false
+	}
+	_, going := c.reaping[o.Ino]
+	return going
 }
 
 // shows reports whether an answer depends only on what Covers lists: success,
