@@ -44,6 +44,7 @@ var bugs = []bug{
 	{"contents of reaped files go at once", []edit{{"fusefs/tree/checkpoint.go", "for len(c.waiting) > 0 && c.waiting[0].index <= limit {", "for len(c.waiting) > 0 && limit >= 0 {"}}},
 	{"reaped though open", []edit{{"fusefs/coord/reap.go", "if _, open := r.open[ino]; !open {", "if _, open := r.open[ino]; !open || open {"}}},
 	{"reaped though a session is away", []edit{{"fusefs/coord/reap.go", "if s := c.sessions[info.ID]; s == nil || s.link == nil {", "if s := c.sessions[info.ID]; s == nil && info.ID == 0 {"}}},
+	{"opened under a lease while it is reaped", []edit{{"fusefs/coord/query.go", "if c.isReaped(op) || c.term != term", "if c.term != term"}}},
 	{"locks are forgotten in a checkpoint", []edit{{"fusefs/tree/restore.go", "t.sessions, t.locks = v.loadSessions(), v.loadLocks()", "t.sessions, t.locks = v.loadSessions(), map[fsop.Ino][]held{}"}}},
 	{"the retry table is forgotten", []edit{{"fusefs/tree/session.go", "if seq <= s.ack || seq > s.seq {", "if seq <= s.seq {"}}},
 	{"a repeated operation is applied again", []edit{{"fusefs/tree/session.go", "case it.Seq <= s.seq:\n\t\treturn Duplicate, s", "case it.Seq <= s.seq:\n\t\treturn Applied, x.session(it.Session)"}}},

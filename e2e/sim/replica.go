@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,7 +24,7 @@ import (
 const (
 	segmentBytes    = 16 * 4096
 	journalBytes    = 24 * segmentBytes
-	checkpointBytes = 40 * 4096
+	checkpointBytes = 24 * 4096
 	batchBytes      = 8 << 10 // with one operation more it fits a quarter of a segment
 	leaseTerm       = 3 * time.Second
 	evictAfter      = 8 * time.Second
@@ -295,10 +296,10 @@ func (r *replica) stoppedBy(p *process, err error) {
 		} else {
 			r.disk.ProcessDied()
 		}
-	case r.w.fullUntil[r] != 0:
+	case r.w.plan.SmallDisk && errors.Is(err, syscall.ENOSPC):
 		r.w.counts.Add("window: replica stopped for want of space")
 		r.disk.ProcessDied()
-		r.restartAt = r.w.fullUntil[r]
+		r.restartAt = max(r.restartAt, r.w.fullUntil[r])
 	case r.damaged:
 		r.w.counts.Add("window: damaged replica stopped")
 		r.goneFor(err)
