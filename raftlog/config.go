@@ -52,7 +52,7 @@ type Timing struct {
 	// 600 ms). Followers stand for election 60 to 480 ms later, in turns.
 	ElectionTicks int
 	// IdleFactor is how many times slower the clockwork of a group without
-	// sessions is (40).
+	// sessions is (100: a tick is 2 s, a heartbeat 10 s).
 	IdleFactor int
 	// IdleAfter is how many ticks without traffic and sessions it takes (250: 5 s).
 	IdleAfter int
@@ -92,7 +92,7 @@ func (t Timing) withDefaults() Timing {
 	orDefault(&t.Tick, 20*time.Millisecond)
 	orDefault(&t.HeartbeatTicks, 5)
 	orDefault(&t.ElectionTicks, 30)
-	orDefault(&t.IdleFactor, 40)
+	orDefault(&t.IdleFactor, 100)
 	orDefault(&t.IdleAfter, 250)
 	orDefault(&t.SyncLimit, 2*time.Second)
 	return t

@@ -191,6 +191,7 @@ func (c *core) propose() {
 		return
 	}
 	c.clock.traffic()
+	c.hurry()
 	var bytes int64
 	for _, e := range entries {
 		bytes += int64(len(e.GetData()))
