@@ -1,5 +1,6 @@
 // Command labctl starts the end-to-end tests' cluster by hand, and handles it:
 //
+//	go run ./e2e/cluster/labctl api-server          builds etcd and kube-apiserver for tests that need only these
 //	go run ./e2e/cluster/labctl up [NODES]          builds what is missing, starts it, loads the images
 //	go run ./e2e/cluster/labctl install             builds the program, loads its image and applies manifests/
 //	go run ./e2e/cluster/labctl kubectl ARGS...
@@ -22,6 +23,7 @@ import (
 
 	"tak-os.org/tak-replicated/e2e/cluster/install"
 	"tak-os.org/tak-replicated/e2e/cluster/lab"
+	"tak-os.org/tak-replicated/e2e/cluster/programs"
 )
 
 func main() {
@@ -33,13 +35,19 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: labctl up [NODES] | install | kubectl ARGS... | exec N COMMAND... | kill|start|unplug|plug N | down")
+var errUsage = errors.New("usage: labctl api-server | up [NODES] | install | kubectl ARGS... | exec N COMMAND... | kill|start|unplug|plug N | down")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errUsage
 	}
 	switch args[0] {
+	case "api-server":
+		path, err := programs.Path(ctx, programs.Kube, logf)
+		if err == nil {
+			fmt.Println(path)
+		}
+		return err
 	case "up":
 		nodes := 3
 		if len(args) > 1 {
