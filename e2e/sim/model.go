@@ -277,7 +277,9 @@ func (s *state) step(in *input, out *output, small bool) (bool, *state) {
 		return false, s // nobody can know of it yet
 	}
 	if out.errno == fsop.ESTALE || out.errno == fsop.ENOENT && in.kind == doOpen {
-		return f.nlink == 0 && !in.held, s
+		// Opening once more what is open may be refused while the others are asked
+		// whether they have it open.
+		return f.nlink == 0 && (!in.held || in.kind == doOpen), s
 	}
 	if in.kind == doLink {
 		return s.link(f, in, out)
