@@ -28,6 +28,7 @@ type power struct {
 		failed   bool
 		names    bool // it was the sync of a folder
 		slow     time.Duration
+		wrote    map[string]int64 // where a file was written last
 		starting bool
 	}
 }
@@ -79,7 +80,15 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 			return 0, syscall.EIO
 		}
 	}
-	if sync && strings.Contains(call.Path, "/log/journal/") {
+	if call.Op == disk.OpWrite {
+		if p.mu.wrote == nil {
+			p.mu.wrote = map[string]int64{}
+		}
+		p.mu.wrote[call.Path] = call.Off
+	}
+	// Only batches are slow: while a segment is made or given up a lock is held that
+	// others wait for, and then time would stand still.
+	if call.Op == disk.OpSync && strings.Contains(call.Path, "/log/journal/segment") && p.mu.wrote[call.Path] > 0 {
 		return p.mu.slow, nil
 	}
 	return 0, nil
