@@ -2,6 +2,7 @@ package coherent
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,14 @@ import (
 )
 
 const names = 3
+
+var duration = 3 * time.Second
+
+func TestMain(m *testing.M) {
+	flag.DurationVar(&duration, "coherent.for", duration, "how long clients work")
+	flag.Parse()
+	os.Exit(m.Run())
+}
 
 // nameOp is an operation on names whose files say by their size which they are.
 type nameOp struct {

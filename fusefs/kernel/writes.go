@@ -53,11 +53,7 @@ func (x *exchange) getattr() {
 			break
 		}
 	}
-	rep, errno := x.call(&fsop.GetAttr{Ino: x.node})
-	if errno == fsop.OK {
-		x.refresh(&rep.Attrs[0])
-	}
-	x.attr(rep, errno)
+	x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
 }
 
 func wait(ctx context.Context, done chan struct{}) bool {
