@@ -68,6 +68,8 @@ func (l *Link) Request(id uint64, payload []byte) {
 		l.c.attach(l, id, m.Attach)
 	case fsop.MessageKeepAlive:
 		l.c.keepAlive(l, id, m.KeepAlive)
+	case fsop.MessageStream:
+		l.stream(m.Stream)
 	case fsop.MessageAck:
 		l.c.acknowledge(l, m.Ack)
 	case fsop.MessageDetach:

@@ -21,10 +21,18 @@ type session struct {
 	queue   []*mutation          // accepted, waiting for a recall or behind one
 	waiting map[uint64]*mutation // proposed, by number
 
-	leases    map[fsop.Ino]struct{}
-	given     uint64 // leases given up so far
-	mutations uint64 // accepted in this term, and
-	unapplied uint64 // those of them not applied
+	leases    map[fsop.Ino]bool // true: exclusive
+	exclusive int               // how many of them are
+	owing     int               // recalls of exclusive leases that it has not acknowledged
+	ahead     bool              // may be given exclusive leases
+	flushTo   uint64            // others wait until this number is applied, 0: they do not
+	busyAt    time.Duration     // of its last mutation
+	applied   uint64            // the last operation ahead of the log that was applied, and
+	told      uint64            // the last of those that the client was told of
+	broke     uint64            // where its stream broke
+	given     uint64            // leases given up so far
+	mutations uint64            // accepted in this term, and
+	unapplied uint64            // those of them not applied
 
 	silentSince time.Duration // when link became nil
 }
@@ -116,7 +124,7 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 			case r.Errno != fsop.OK:
 				c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d: %v", session, r.Errno))
 			default:
-				c.admit(l, id, max(session, r.Session))
+				c.admit(l, id, max(session, r.Session), a.Queued)
 			}
 		}
 	}
@@ -133,13 +141,14 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 	case a.Epoch > info.Epoch:
 		c.propose(&fsop.AttachSession{Session: a.Session, Epoch: a.Epoch}, admit(a.Session))
 	default:
-		c.admit(l, id, a.Session)
+		c.admit(l, id, a.Session, a.Queued)
 	}
 }
 
 // admit makes l the session's connection. The client holds no leases when it
-// attaches, and sends again what it has no answer to.
-func (c *Coordinator) admit(l *Link, id, sid uint64) {
+// attaches, and sends again what it has no answer to. What it answered ahead of
+// the log, up to queued, comes before anything that others do.
+func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
 	if l.closed {
 		return
 	}
@@ -150,7 +159,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	}
 	s := c.sessions[sid]
 	if s == nil {
-		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]struct{}{}}
+		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]bool{}}
 		c.sessions[sid] = s
 	}
 	if s.link != nil && s.link != l {
@@ -169,6 +178,10 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	}
 	s.link, l.session = l, s
 	c.release(s)
+	s.ahead, s.applied, s.told, s.broke, s.flushTo = info.Ahead, 0, 0, info.BrokeAt, 0
+	if queued > info.LastSeq {
+		s.flushTo = queued
+	}
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
 	delete(c.unreported, sid)
 	c.abandonReap()
@@ -176,6 +189,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	c.send(l, frame{id: id, answer: &fsop.Answer{Attached: &fsop.Attached{
 		Session: sid, Epoch: s.epoch, Term: c.term, LastSeq: info.LastSeq,
 		TTL: uint32(c.limits.TTL / time.Millisecond), Locked: info.Locked,
+		BrokeAt: info.BrokeAt, Now: c.now(), Room: c.room(),
 	}}})
 }
 
@@ -188,7 +202,7 @@ func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 			return
 		}
 		s.expires = c.cfg.Clock.Mono() + c.limits.TTL
-		c.send(l, frame{id: id, answer: &fsop.Answer{Kept: &fsop.Kept{Term: c.term}}})
+		c.send(l, frame{id: id, answer: &fsop.Answer{Kept: &fsop.Kept{Term: c.term, Now: c.now(), Room: c.room()}}})
 	})
 }
 

@@ -34,6 +34,7 @@ type world struct {
 	entries  []entry
 	held     bool    // proposals wait in limbo
 	limbo    []entry // proposed and not committed
+	orderly  bool    // mounts wait for the log
 	replicas []*replica
 }
 
@@ -249,7 +250,12 @@ func (w *world) mount(name string, ledger client.Ledger) *mount {
 
 // mountFor is mount for a volume that one owner at a time may use.
 func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
+	var limits client.Limits
+	if w.orderly {
+		limits.QueueOps = -1
+	}
 	s, err := client.New(client.Config{
+		Limits: limits,
 		Members: func() (ms []client.Member) {
 			for i := range w.replicas {
 				ms = append(ms, client.Member{ID: uint64(i) + 1, Addr: fmt.Sprint(i)})

@@ -23,6 +23,8 @@ type Request struct {
 	// Open says that success opens Attrs[0].Ino under the handle Tag. A session
 	// records that before it handles whatever arrived after the reply.
 	Open bool
+	// Durable says that a mutation's answer has to wait for a quorum.
+	Durable bool
 }
 
 // Reply is an operation's answer. Which fields are set depends on the kind:
@@ -39,6 +41,7 @@ type Reply struct {
 	Index      uint64 // the log index whose state the answer shows
 	Leased     bool   // an S lease on every inode of Covers(op, reply) comes with it
 	UnderLease bool   // answered under the session's leases, without a quorum round
+	Exclusive  bool   // the leases that come with it are exclusive
 	Attrs      []Attr
 	Entries    []DirEntry
 	EOF        bool
@@ -106,6 +109,7 @@ const (
 	hasFS
 	hasSession
 	hasUnderLease
+	hasExclusive
 	hasEnd // first unused bit
 )
 
@@ -126,6 +130,7 @@ func (r *Reply) mask() (m uint32) {
 	set(hasFS, r.FS != nil)
 	set(hasSession, r.Session != 0)
 	set(hasUnderLease, r.UnderLease)
+	set(hasExclusive, r.Exclusive)
 	return m
 }
 
@@ -141,6 +146,7 @@ func (c *coder) reply(r *Reply) {
 	r.Leased = m&hasLease != 0
 	r.EOF = m&hasEOF != 0
 	r.UnderLease = m&hasUnderLease != 0
+	r.Exclusive = m&hasExclusive != 0
 	if m&hasAttrs != 0 {
 		n := c.count(len(r.Attrs))
 		if c.decode {

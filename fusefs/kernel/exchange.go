@@ -23,6 +23,7 @@ type exchange struct {
 	holds    bool // the baton
 	detached bool // goes on in a goroutine of its own
 	mutated  bool
+	durable  bool // mutations are answered by a quorum
 	sub      uint32
 
 	ctx    context.Context
@@ -41,7 +42,7 @@ func (x *exchange) begin(h *fuse.Header) {
 	x.tag = x.id &^ resent
 	x.node = fsop.Ino(h.Node)
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
-	x.holds, x.mutated, x.sub = true, false, 0
+	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
 	x.ctx, x.cancel = nil, nil
 	x.stop.interrupted.Store(false)
 	x.stop.cancel.Store(nil)
@@ -88,16 +89,15 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 	req.Tag = x.tag
-	if req.Op.Kind().Query() {
-		if c := x.s.cacher; c != nil {
-			if rep, ok := c.TryCall(req); ok {
-				return checkReply(req.Op, rep)
-			}
-		}
-	} else {
-		req.Sub = x.sub
+	if !req.Op.Kind().Query() {
+		req.Sub, req.Durable = x.sub, x.durable
 		x.sub++
 		x.mutated = true
+	}
+	if c := x.s.cacher; c != nil {
+		if rep, ok := c.TryCall(req); ok {
+			return checkReply(req.Op, rep)
+		}
 	}
 	x.yield()
 	rep, err := x.s.caller.Call(x.ctx, req)

@@ -55,10 +55,15 @@ func (x *tx) item(it *fsop.Item, stamp fsop.Time) Result {
 	case Gap, Fenced:
 		return Result{Status: status}
 	}
-	x.tick(stamp)
 	s.seq = it.Seq
 	s.ack = max(s.ack, it.Ack)
-	r := x.mutate(s, it.Op)
+	if o, ok := it.Op.(*fsop.Ahead); ok {
+		r := x.ahead(s, o)
+		r.Index = x.index
+		return Result{Applied, r, x.touched} // not stored: the session knows it
+	}
+	x.tick(stamp)
+	r := x.orderly(s, it.Op)
 	r.Index = x.index
 	x.storeReply(s, it.Seq, r)
 	return Result{Applied, r, x.touched}
