@@ -54,7 +54,9 @@ type core struct {
 	notes    notes
 	rebuilds rebuilds
 	// fence is what the replica may have confirmed and lost, nil for nothing.
-	fence     *fence
+	fence *fence
+	// stateless: the journal is not shown to the protocol; see stateless.go.
+	stateless bool
 	syncHangs bool
 	hangTicks int
 	// repairs are the members that confirmed more than they have.
@@ -136,7 +138,9 @@ func (c *core) receive(in *inMessage) {
 			c.clock.leaderSlow = in.slow
 			c.heard()
 		}
-		c.clampCommit(m)
+		if !c.mayCommit(m) {
+			return
+		}
 	case pb.MsgTimeoutNow:
 		if !c.mayCampaign() {
 			return
@@ -291,6 +295,7 @@ func (c *core) roleOf(s raft.StateType) Role {
 // appended tells the protocol that a write of the journal is durable.
 func (c *core) appended(done *appendDone) {
 	if done.reset != nil {
+		c.stateless = false
 		c.store.reset(done.reset.index, done.reset.term)
 		c.checkpointNamed(&done.installed.meta)
 		c.setMembership(done.installed.membership)
@@ -298,7 +303,7 @@ func (c *core) appended(done *appendDone) {
 	for _, entries := range done.entries {
 		c.store.appended(entries)
 	}
-	if done.first > c.store.first {
+	if done.first > c.store.first && !c.stateless {
 		c.store.trimmed(done.first, done.before)
 	}
 	c.writing -= done.writes

@@ -1,6 +1,8 @@
 package raftlog
 
 import (
+	"fmt"
+
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 )
@@ -20,15 +22,27 @@ func (c *core) refusesVote(m *pb.Message) bool {
 	return entryID{m.GetIndex(), m.GetLogTerm()}.olderThan(c.fence.entryID)
 }
 
-// clampCommit keeps a leader that remembers more of this replica's log than
-// there is from committing what is not there.
-func (c *core) clampCommit(m *pb.Message) {
-	if c.fence == nil || m.GetType() != pb.MsgHeartbeat {
-		return
+// mayCommit keeps a leader that remembers more of this replica's log than there
+// is from committing what is not there: a leader tells a member to commit only
+// what the member has confirmed. Without a fence, which knows of the loss, that
+// proves that the folder is not what it was.
+func (c *core) mayCommit(m *pb.Message) bool {
+	if m.GetType() != pb.MsgHeartbeat {
+		return true
 	}
-	if last, _ := c.store.LastIndex(); m.GetCommit() > last {
+	last := c.store.last
+	if c.fence != nil {
 		m.Commit = new(min(m.GetCommit(), last))
+		return true
 	}
+	last = max(last, c.logged)
+	if m.GetCommit() <= last {
+		return true
+	}
+	c.g.fail(&StateLostError{Reason: fmt.Sprintf(
+		"the leader of term %d has entry %d confirmed by this replica, whose journal ends at %d: an older copy, or cut",
+		m.GetTerm(), m.GetCommit(), last)})
+	return false
 }
 
 // checkFence lifts the fence once the durable log has passed it.

@@ -21,6 +21,8 @@ type Group struct {
 	applier   *applier
 	receiver  receiver
 	applied   appliedIndex
+	// openedEnd is where the journal ended at Open.
+	openedEnd entryID
 	// manualTicks counts the calls of Tick.
 	manualTicks uint64
 

@@ -12,6 +12,9 @@ import (
 // diskLog is the journal as the persister writes it.
 type diskLog struct {
 	*wal.Journal
+	// fence is the end of a journal that is given up with the next Reset though
+	// it may have been confirmed; zero for nothing.
+	fence wal.Position
 }
 
 var (
@@ -74,7 +77,11 @@ func (l *diskLog) Reset(hard *pb.HardState, index, term uint64) error {
 	if err := l.Append(hard, nil); err != nil {
 		return err
 	}
-	return l.Journal.Reset(wal.Position{Index: index, Term: term})
+	if err := l.ResetFenced(wal.Position{Index: index, Term: term}, l.fence); err != nil {
+		return err
+	}
+	l.fence = wal.Position{}
+	return nil
 }
 
 func (l *diskLog) Bounds() (first, before uint64) {

@@ -60,6 +60,8 @@ type opening struct {
 	index, term uint64 // of the machine
 	checkpoint  *CheckpointMeta
 	membership  *membership
+	// stateless: the machine's state is not what the journal goes on from.
+	stateless bool
 }
 
 func (o *opening) open() (*Group, error) {
@@ -77,9 +79,14 @@ func (o *opening) open() (*Group, error) {
 			return nil, fmt.Errorf("apply the beginning: %w", err)
 		}
 	}
-	if o.index < base || o.index > last {
+	if o.index > last {
 		return nil, &StateLostError{Reason: fmt.Sprintf(
 			"state is that of entry %d, the journal goes from %d to %d", o.index, base+1, last)}
+	}
+	if o.index < base {
+		if err := o.withoutState(); err != nil {
+			return nil, err
+		}
 	}
 	o.cfg.Machine.SetFence(last)
 	return o.assemble()
@@ -122,9 +129,12 @@ func (o *opening) finishInstall() error {
 		return err
 	}
 	if m.index == o.index && m.index != o.found.Base.Index {
-		to := wal.Position{Index: m.index, Term: m.term}
-		if err := o.journal.Reset(to); err != nil {
+		to, last := wal.Position{Index: m.index, Term: m.term}, o.found.Last
+		if err := o.journal.ResetFenced(to, last); err != nil {
 			return fmt.Errorf("begin journal after checkpoint %d: %w", m.index, err)
+		}
+		if o.found.Fence.Before(last) {
+			o.found.Fence = last
 		}
 		o.found.Base, o.found.Last = to, to
 		if !to.Before(o.found.Fence) {
@@ -142,11 +152,16 @@ func (o *opening) assemble() (*Group, error) {
 	cfg := o.cfg
 	id := cfg.Expect.Member
 	g := &Group{cfg: cfg, log: cfg.Log.With(zap.String("replica", cfg.Expect.Replica), zap.Uint64("member", id))}
+	end := o.found.Last
+	if end.Before(o.found.Fence) {
+		end = o.found.Fence
+	}
+	g.openedEnd = entryID{end.Index, end.Term}
 	g.stop.done = make(chan struct{})
 	g.inbox.handover = make(chan struct{}, 1)
 	g.inbox.idle = sync.NewCond(&g.inbox)
 	g.applied.index.Store(o.index)
-	g.persister = &persister{g: g, log: &diskLog{Journal: o.journal}, wake: make(chan struct{}, 1)}
+	g.persister = &persister{g: g, log: o.log(), wake: make(chan struct{}, 1)}
 	g.applier = &applier{g: g, wake: make(chan struct{}, 1), membership: o.membership, index: o.index, term: o.term}
 	g.applier.checkpoint.a = g.applier
 	if o.checkpoint != nil {
@@ -169,19 +184,35 @@ func (o *opening) assemble() (*Group, error) {
 		first: o.found.Base.Index + 1, last: o.found.Last.Index, before: o.found.Base.Term,
 		cacheFirst: o.found.Last.Index + 1, cacheMost: cfg.Limits.CacheBytes,
 	}
+	if o.stateless {
+		c.stateless = true
+		c.store.reset(0, 0)
+	}
 	if o.found.Fence.Index != 0 {
 		c.fence = &fence{entryID{o.found.Fence.Index, o.found.Fence.Term}}
-		c.log.Warn("end of the journal does not read; it may have been confirmed",
-			zap.Uint64("index", o.found.Fence.Index), zap.Uint64("last", o.found.Last.Index))
+		c.log.Warn("what may have been confirmed is not there",
+			zap.Uint64("index", o.found.Fence.Index), zap.Uint64("last", c.store.last))
 		c.checkFence()
 	}
 	return g, c.newProtocol(hard, o.index)
+}
+
+// log is the journal as it is going to be written.
+func (o *opening) log() *diskLog {
+	l := &diskLog{Journal: o.journal}
+	if o.stateless {
+		l.fence = o.found.Last
+	}
+	return l
 }
 
 // hardState is the vote as found, with a commit index that covers what the
 // machine has.
 func (o *opening) hardState() *pb.HardState {
 	h := o.found.Hard
+	if o.stateless {
+		return &pb.HardState{Term: new(h.GetTerm()), Vote: new(h.GetVote()), Commit: new(uint64(0))}
+	}
 	commit := max(h.GetCommit(), o.index)
 	if last := o.found.Last.Index; commit > last && o.found.Fence.Index != 0 {
 		commit = last

@@ -35,6 +35,11 @@ type Status struct {
 	// may have confirmed; it neither campaigns nor votes for a shorter log
 	// until it has caught up.
 	Fenced bool
+	// Stateless says that the replica has a journal and votes but no usable
+	// state, and waits for a checkpoint from the leader.
+	Stateless bool
+	// JournalLastTerm is the term of JournalLast.
+	JournalLastTerm uint64
 	// Active says that heartbeats go at full speed.
 	Active bool
 	// Members is sorted by id. Match, Lag and Active are known to the leader only.
@@ -78,9 +83,11 @@ func (c *core) status() Status {
 		JournalLast:  c.store.last,
 		JournalBytes: c.g.persister.log.Bytes(),
 		Fenced:       c.fence != nil,
+		Stateless:    c.stateless,
 		Active:       !c.clock.slow,
 		Rebuild:      c.g.receiver.status(),
 	}
+	s.JournalLastTerm, _ = c.store.Term(c.store.last) // held, or that of the base
 	if c.checkpoint != nil {
 		s.Checkpoint = c.checkpoint.Index
 	}
@@ -103,3 +110,7 @@ func (c *core) status() Status {
 	}
 	return s
 }
+
+// JournalEnd is where the journal ended when the replica was opened, counting
+// what it may have confirmed and no longer has.
+func (g *Group) JournalEnd() (index, term uint64) { return g.openedEnd.index, g.openedEnd.term }

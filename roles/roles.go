@@ -12,6 +12,7 @@ import (
 	"tak-os.org/tak-replicated/roles/boot"
 	"tak-os.org/tak-replicated/roles/ctl"
 	"tak-os.org/tak-replicated/roles/dev"
+	"tak-os.org/tak-replicated/roles/local"
 	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
 )
@@ -22,6 +23,7 @@ func Commands() []*cli.Command {
 		dev.Command(),
 		worker.Command(),
 		mountowner.Command(),
+		local.Command(),
 		ctl.Command(),
 	}
 }

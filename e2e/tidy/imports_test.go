@@ -47,6 +47,8 @@ var thirdParties = []struct {
 	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, nil},
 	{"github.com/container-storage-interface/spec", []string{"csi"}, nil},
 	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
+	{"github.com/kubernetes-csi/csi-test", []string{"csi/sanitytest"}, []string{"csi", "roles"}},
+	{"github.com/onsi", []string{"csi/sanitytest"}, nil},
 	{"github.com/cockroachdb/pebble", []string{"fusefs/tree", "raftlog"}, nil},
 	{"github.com/prometheus", []string{"roles"}, nil},
 }

@@ -27,11 +27,15 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.decodeFence":            "FuzzRecords",
 	"fusefs/tree.decodeLocks":            "FuzzRecords",
 	"fusefs/tree.decodeProgress":         "FuzzRecords",
+	"fusefs/tree.decodeOwner":            "FuzzRecords",
 	"fusefs/tree.decodeSession":          "FuzzRecords",
 	"fusefs/tree.session.decodePosition": "FuzzRecords",
 	"fusefs/tree.region.decode":          "FuzzRecords",
 
+	"csi/local.decodeRecord":                 "FuzzDecodeRecord",
 	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",
+	"csi/mounts.Parse":                       "FuzzParse",
+	"csi/mounts.parseLine":                   "FuzzParse",
 
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
@@ -68,5 +72,8 @@ var decoderRegistry = map[string]string{
 	"roles/mountowner.parseSpec": "FuzzParseSpec",
 	"roles/worker.ParseMember":   "FuzzParseMember",
 	"roles/worker.decodeRoom":    "FuzzNote",
+	"roles/worker.parseRecord":   "FuzzParseRecord",
+	"roles/worker.parseStarts":   "FuzzParseRecord",
+	"roles/worker.readReply":     "FuzzReadReport",
 	"roles/worker.readReport":    "FuzzReadReport",
 }

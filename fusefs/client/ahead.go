@@ -121,6 +121,9 @@ func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
 	}
 	c.touched = s.cache.commit(p, c.seq)
 	s.push(c)
+	if req.Numbered != nil {
+		req.Numbered()
+	}
 	return p.reply, done
 }
 

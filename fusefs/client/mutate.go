@@ -82,6 +82,9 @@ func (s *Session) number(c *call, req *fsop.Request) error {
 	r := *req
 	r.Seq = seq
 	c.req, c.seq = &r, seq
+	if req.Numbered != nil {
+		req.Numbered()
+	}
 	return nil
 }
 

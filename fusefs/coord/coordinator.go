@@ -40,6 +40,9 @@ type Limits struct {
 	SessionLeases  int           // inodes one session may hold leases on; 131,072
 	ParkedPerLink  int           // lock waits parked for one connection; 4,096
 	QueriesPerLink int           // queries executing for one connection; 256
+	// Executing has a place for each query that reads the state, shared with the
+	// other coordinators of the process; nil: no bound.
+	Executing chan struct{}
 }
 
 func (l *Limits) setDefaults() {

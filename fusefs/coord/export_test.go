@@ -16,3 +16,6 @@ func (c *Coordinator) InFlight() uint64 {
 	defer c.mu.Unlock()
 	return c.unapplied
 }
+
+// MakeOperator makes a connection an operator's.
+func MakeOperator(l *Link) { l.operator = true }

@@ -20,6 +20,8 @@ type Link struct {
 	c    *Coordinator
 	wire Wire
 	peer string // for logs
+	// operator says that the connection is an operator's: it may operate.
+	operator bool
 
 	// Guarded by c.mu.
 	session  *session // nil until attached, and after the session moved on
@@ -76,6 +78,8 @@ func (l *Link) Request(id uint64, payload []byte) {
 		l.c.detach(l, id, m.Detach)
 	case fsop.MessageOwn:
 		l.c.own(l, id, m.Own)
+	case fsop.MessageOperate:
+		l.c.operate(l, id, m.Operate.Op)
 	case fsop.MessageStatus:
 		l.c.lock()
 		l.c.reply(l, id, &fsop.Reply{Data: l.c.cfg.Status()})

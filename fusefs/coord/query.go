@@ -189,6 +189,10 @@ func (c *Coordinator) wakeStalled() {
 }
 
 func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) {
+	if places := c.limits.Executing; places != nil {
+		places <- struct{}{}
+		defer func() { <-places }()
+	}
 	rep, err := c.cfg.Tree.Read(context.Background(), op)
 	if err != nil {
 		return nil, fsop.Fail(fsop.NoQuorum, "read: %v", err)

@@ -15,21 +15,19 @@ type Server struct{ C *Coordinator }
 // Open implements wire.Handler.
 func (s *Server) Open(peer wire.Peer, _ []byte, r *wire.Responder) (wire.ConnHandler, error) {
 	l := s.C.Open(r, fmt.Sprintf("%s %s at %s", peer.Role, peer.Name, peer.Addr))
-	return wired{l, peer.Role == "operator"}, nil
+	l.operator = peer.Role == "operator"
+	return wired{l}, nil
 }
 
-// wired is a link behind a real connection. An operator's may only ask.
-type wired struct {
-	*Link
-	operator bool
-}
+// wired is a link behind a real connection. An operator's may only ask and operate.
+type wired struct{ *Link }
 
 func (w wired) Closed(error) { w.Link.Closed() }
 
 func (w wired) Request(id uint64, payload []byte) {
 	if w.operator {
-		if m, err := fsop.DecodeMessage(payload); err != nil || m.Status == nil {
-			w.refuse(id, fsop.Fail(fsop.Denied, "an operator's certificate only lets it ask for the status"))
+		if m, err := fsop.DecodeMessage(payload); err != nil || m.Status == nil && m.Operate == nil {
+			w.refuse(id, fsop.Fail(fsop.Denied, "an operator's certificate only lets it ask for the status and operate"))
 			return
 		}
 	}

@@ -121,6 +121,8 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 			switch {
 			case f != nil:
 				c.fail(l, id, f)
+			case r.Errno == fsop.EROFS:
+				c.fail(l, id, fsop.Fail(fsop.Denied, "the volume is sealed: it is being destroyed"))
 			case r.Errno != fsop.OK:
 				c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d: %v", session, r.Errno))
 			default:

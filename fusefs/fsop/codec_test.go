@@ -164,7 +164,7 @@ func TestCoderRefuses(t *testing.T) {
 		{"integer past 64 bits", recoder(AppendNotice, DecodeNotice), bytes.Repeat([]byte{0xff}, 12)},
 		{"integer past 32 bits", recoder(AppendReply, DecodeReply), []byte{0x80, 0x80, 0x80, 0x80, 0x10, 0, 0}},
 		{"errno past 4095", recoder(AppendReply, DecodeReply), []byte{0x80, 0x20, 0, 0}},
-		{"unknown reply field", recoder(AppendReply, DecodeReply), []byte{0, 0, 0x80, 0x10}},
+		{"unknown reply field", recoder(AppendReply, DecodeReply), []byte{0, 0, 0x80, 0x20}},
 		{"reply field present and empty", recoder(AppendReply, DecodeReply), []byte{0, 0, byte(hasOffset), 0}},
 		{"more inodes than bytes", recoder(AppendNotice, DecodeNotice), []byte{1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0}},
 		{"more attributes than bytes", recoder(AppendReply, DecodeReply), []byte{0, 0, byte(hasAttrs), 2, 0, 0}},

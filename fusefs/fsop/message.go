@@ -25,6 +25,10 @@ type Request struct {
 	Open bool
 	// Durable says that a mutation's answer has to wait for a quorum.
 	Durable bool
+	// Numbered, if not nil, is called once a mutation has its number: whatever
+	// is called from then on comes after it. It must not block. A mutation that
+	// gets none, or has its answer without one, does not call it.
+	Numbered func()
 }
 
 // Reply is an operation's answer. Which fields are set depends on the kind:

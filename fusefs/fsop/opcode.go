@@ -34,6 +34,7 @@ var constructors = [...]func() Op{
 	KindSetLimits:     func() Op { return new(SetLimits) },
 	KindSetFeature:    func() Op { return new(SetFeature) },
 	KindOwn:           func() Op { return new(Own) },
+	KindSeal:          func() Op { return new(Seal) },
 	KindLookup:        func() Op { return new(Lookup) },
 	KindGetAttr:       func() Op { return new(GetAttr) },
 	KindReadDir:       func() Op { return new(ReadDir) },

@@ -32,6 +32,7 @@ const (
 	KindSetLimits     Kind = 36
 	KindSetFeature    Kind = 37
 	KindOwn           Kind = 38
+	KindSeal          Kind = 39
 )
 
 // Queries are answered from applied state and are not logged.

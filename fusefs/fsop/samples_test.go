@@ -41,6 +41,7 @@ func sampleOps() []Op {
 		&SetLimits{Bytes: 1 << 30, Inodes: 1000},
 		&SetFeature{Level: 2},
 		&Own{Session: 5, Owner: []byte("node-1")},
+		&Seal{},
 		&Lookup{Parent: Root, Name: name},
 		&GetAttr{Ino: 7},
 		&ReadDir{Ino: 8, Cookie: 1 << 62, MaxBytes: 65536, Plus: true},
@@ -101,6 +102,7 @@ func sampleMessages() map[string]*Message {
 		"detach":    {Kind: MessageDetach, Detach: &Detach{Session: 5, Epoch: 6}},
 		"status":    {Kind: MessageStatus, Status: &StatusQuery{}},
 		"own":       {Kind: MessageOwn, Own: &Own{Session: 5, Owner: []byte("node-1")}},
+		"operate":   {Kind: MessageOperate, Operate: &Operate{Op: &SetLimits{Bytes: 1 << 30}}},
 	}
 }
 

@@ -17,7 +17,8 @@ const (
 	MessageDetach    MessageKind = 5 // Detach → Reply: ends the session
 	MessageStatus    MessageKind = 6 // StatusQuery → Reply with JSON in Data
 	MessageOwn       MessageKind = 7 // Own → Reply, EBUSY with the owner in Data
-	MessageStream    MessageKind = 8 // Stream → NoticeApplied, later
+	MessageOperate   MessageKind = 8 // Operate → Reply, from an operator only
+	MessageStream    MessageKind = 9 // Stream → NoticeApplied, later
 )
 
 // Attach binds a connection to a session. Session 0 opens a new one.
@@ -110,6 +111,7 @@ type Message struct {
 	Status    *StatusQuery
 	Own       *Own
 	Stream    *Stream
+	Operate   *Operate
 }
 
 // AppendMessage appends the message's encoding to b.
@@ -162,6 +164,8 @@ func (c *coder) message(m *Message) {
 		fresh(c, &m.Own).code(c)
 	case MessageStream:
 		c.stream(fresh(c, &m.Stream))
+	case MessageOperate:
+		c.op(&fresh(c, &m.Operate).Op)
 	default:
 		c.fail("message kind")
 	}

@@ -13,14 +13,15 @@ import (
 )
 
 // This file is the only one that knows how bazil.org/fuse is built inside. Of
-// bazil we use the raw loop: reading and parsing requests. Four things that its
+// bazil we use the raw loop: reading and parsing requests. Five things that its
 // API does not offer are reached by reflection, and checkBazil proves at start
 // that the linked version still has them:
 //
 //   - a Conn on a descriptor that we opened, mounted and initialised ourselves;
 //   - the bytes of requests that bazil does not parse;
 //   - giving a request's buffer back without an answer through bazil;
-//   - buffers for writes of 1 MiB instead of 128 KiB.
+//   - buffers for writes of 1 MiB instead of 128 KiB;
+//   - buffers whose pages are in memory (buffers.go).
 
 // maxData is the largest read or write, in bytes, that we negotiate.
 const maxData = 1 << 20
@@ -84,6 +85,9 @@ var checkBazil = sync.OnceValue(func() error {
 })
 
 func checkFields() error {
+	if bazilNew == nil {
+		return errors.New("there is no pool of messages")
+	}
 	conn := reflect.TypeFor[fuse.Conn]()
 	for name, want := range map[string]reflect.Type{
 		"dev":   reflect.TypeFor[*os.File](),

@@ -100,8 +100,8 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 	}
 	done := x.s.writes.begin(x.node)
 	defer done()
-	rep, errno := x.call(op)
-	if !small && rep != nil {
+	rep, errno, known := x.store(op)
+	if !small && known {
 		recycle(&q.Header) // without an answer the session may still point into it
 	}
 	if op.KillPriv {
@@ -112,6 +112,17 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 		return
 	}
 	x.wrote(rep.Count)
+}
+
+// store sends a write, a large one in pieces: an append is one operation, or
+// another node's could come between. known tells that nothing refers to the data
+// any more.
+func (x *exchange) store(op *fsop.Write) (rep *fsop.Reply, errno fsop.Errno, known bool) {
+	if len(op.Data) > pieceSize && !op.Append {
+		return x.writePieces(op)
+	}
+	rep, errno = x.call(op)
+	return rep, errno, rep != nil
 }
 
 // wrote answers with struct fuse_write_out.
@@ -133,7 +144,7 @@ func (x *exchange) copyFileRange(in copyIn) {
 		x.wrote(0)
 		return
 	}
-	rep, errno = x.call(&fsop.Write{Ino: fsop.Ino(in.target), Offset: in.to, Data: rep.Data})
+	rep, errno, _ = x.store(&fsop.Write{Ino: fsop.Ino(in.target), Offset: in.to, Data: rep.Data})
 	if errno != fsop.OK {
 		x.fail(errno)
 		return

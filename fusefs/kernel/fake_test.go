@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -70,4 +71,13 @@ func fakeLedger() *Ledger {
 	mem := make(memory, layoutSize)
 	mem.format()
 	return newLedgerOn(mem)
+}
+
+// devNull takes every answer.
+func devNull(t testing.TB) int {
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }

@@ -176,7 +176,11 @@ func (t *Tree) name(tmp string, m *Meta) error {
 	if err := t.fs.SyncDir(tmp); err != nil {
 		return err
 	}
-	if err := t.fs.Rename(tmp, t.gen.path(ckName(m.Index))); err != nil {
+	path := t.gen.path(ckName(m.Index))
+	if err := t.fs.RemoveAll(path); err != nil { // one that could not be used
+		return err
+	}
+	if err := t.fs.Rename(tmp, path); err != nil {
 		return err
 	}
 	if err := t.fs.SyncDir(t.gen.dir); err != nil {
@@ -185,7 +189,7 @@ func (t *Tree) name(tmp string, m *Meta) error {
 	t.cks.mu.Lock()
 	defer t.cks.mu.Unlock()
 	t.cks.named = append(t.cks.named, m.Index)
-	return nil
+	return t.clearSuspicion()
 }
 
 // dropOld removes checkpoints that are not needed and the content files of

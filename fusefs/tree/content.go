@@ -24,7 +24,7 @@ type content struct {
 	handles *handles
 
 	mu    sync.Mutex
-	made  [256]bool             // leaf folders known to exist
+	known [256]bool             // leaf folders that exist, and whose names were synced or will be
 	dirty map[fsop.Ino]struct{} // files changed since the last checkpoint began
 	names map[string]struct{}   // folders with changed names since then
 }
@@ -65,22 +65,35 @@ func (c *content) existing(ino fsop.Ino) (*handle, error) {
 }
 
 func (c *content) create(ino fsop.Ino) (disk.File, error) {
+	if err := c.know(ino); err != nil {
+		return nil, err
+	}
 	f, err := c.fs.OpenRW(c.path(ino), false)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	leaf := c.leaf(ino)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.made[byte(ino)] {
-		if err := c.fs.MkdirAll(leaf, 0o700); err != nil {
-			return nil, err
-		}
-		c.made[byte(ino)] = true
-		c.names[c.dir] = struct{}{}
-	}
-	c.names[leaf] = struct{}{}
+	c.names[c.leaf(ino)] = struct{}{}
 	return c.fs.OpenRW(c.path(ino), true)
+}
+
+// know makes the folder of an inode's file if it is missing. The first time it
+// counts as changed even if it is there: an earlier process may have made names in
+// it, or itself, that it did not live to sync.
+func (c *content) know(ino fsop.Ino) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[byte(ino)] {
+		return nil
+	}
+	leaf := c.leaf(ino)
+	if err := c.fs.MkdirAll(leaf, 0o700); err != nil {
+		return err
+	}
+	c.known[byte(ino)] = true
+	c.names[c.dir], c.names[leaf] = struct{}{}, struct{}{}
+	return nil
 }
 
 // readAt fills p from the file; what is missing of it is zero.
@@ -171,6 +184,9 @@ func (c *content) sync(ino fsop.Ino) error {
 // each calls use with every content file's inode number.
 func (c *content) each(use func(ino fsop.Ino) error) error {
 	leaves, err := c.fs.List(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // all contents are gone: checksums show it
+	}
 	if err != nil {
 		return err
 	}
@@ -181,8 +197,8 @@ func (c *content) each(use func(ino fsop.Ino) error) error {
 		}
 		for _, name := range names {
 			ino, err := strconv.ParseUint(name, 10, 64)
-			if err != nil {
-				return fmt.Errorf("content folder %s has a foreign file", leaf)
+			if err != nil || c.path(fsop.Ino(ino)) != c.fs.PathJoin(c.dir, leaf, name) {
+				continue // not this program's
 			}
 			if err := use(fsop.Ino(ino)); err != nil {
 				return err

@@ -62,6 +62,7 @@ func TestFormats(t *testing.T) {
 	line("key position", key1(keyPosition, 3))
 	line("key reply", replyKey(3, 1025))
 	line("key owner", []byte{keyOwner})
+	line("key seal", []byte{keySeal})
 	line("owner", appendOwner(nil, &Owner{3, []byte("node\xff")}))
 	line("inode", appendInode(nil, sampleInode()))
 	line("dirent", appendDirent(nil, dirent{0x1234, 8}))
@@ -159,6 +160,7 @@ func FuzzRecords(f *testing.F) {
 		appendInode(nil, sampleInode()), appendDirent(nil, dirent{9, 4}), appendGlobals(nil, sampleGlobals()),
 		appendSession(nil, sampleSession()), appendPosition(nil, sampleSession()), appendLocks(nil, sampleLocks()),
 		sums.encode(nil), appendRecord(nil, &meta), appendFence(nil, 7), appendProgress(nil, "content/1", received{1, 2}),
+		appendOwner(nil, &Owner{3, []byte("node")}),
 	} {
 		f.Add(b)
 	}
@@ -166,6 +168,11 @@ func FuzzRecords(f *testing.F) {
 		if n, ok := decodeInode(1, b); ok {
 			if again, ok := decodeInode(1, appendInode(nil, n)); !ok || *again != *n {
 				t.Fatalf("inode %+v", n)
+			}
+		}
+		if o, ok := decodeOwner(b); ok {
+			if again, ok := decodeOwner(appendOwner(nil, &o)); !ok || !reflect.DeepEqual(again, o) {
+				t.Fatalf("owner %+v", o)
 			}
 		}
 		if e, ok := decodeDirent(b); ok {

@@ -21,6 +21,7 @@ const (
 	keyReply    = 'r' // session, slot → stored reply
 	keySession  = 's' // session → who it is
 	keyOwner    = 'w' // → owner of the volume
+	keySeal     = 'z' // → the volume is sealed
 	keyXattr    = 'x' // ino, name → value
 )
 

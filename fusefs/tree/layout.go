@@ -190,10 +190,14 @@ func checkpointMeta(fsys disk.FS, dir string) (Meta, error) {
 	return m, nil
 }
 
-// recordedFence returns the fence of received contents, 0 when there is none.
+// recordedFence returns the fence of received contents. The first generation
+// has none, every later one was received.
 func (g *generation) recordedFence() (uint64, error) {
 	b, err := readFile(g.fs, g.path(fenceFile))
 	if errors.Is(err, fs.ErrNotExist) {
+		if g.n > 1 {
+			return 0, fmt.Errorf("fence is missing: %w", errCorrupt)
+		}
 		return 0, nil
 	}
 	if err != nil {

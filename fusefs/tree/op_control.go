@@ -20,6 +20,8 @@ func (x *tx) control(op fsop.Op) *fsop.Reply {
 		return x.evictSession(o)
 	case *fsop.Own:
 		return x.own(o)
+	case *fsop.Seal:
+		return x.seal()
 	case *fsop.Reap:
 		return x.reap(o)
 	case *fsop.SetLimits:
@@ -42,6 +44,9 @@ func (x *tx) openSession(o *fsop.OpenSession) *fsop.Reply {
 				return &fsop.Reply{Session: s.id}
 			}
 		}
+	}
+	if x.sealed() {
+		return refuse(fsop.EROFS)
 	}
 	if x.g.seeded == 0 {
 		x.g.seeded, x.g.seed = 1, o.Nonce

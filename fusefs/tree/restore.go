@@ -27,19 +27,31 @@ func (t *Tree) restore() error {
 	if err != nil {
 		return fmt.Errorf("list checkpoints: %w", err)
 	}
-	if named, err = t.openNewest(named); err != nil {
+	mark, err := t.gen.suspected()
+	if err != nil {
+		return err
+	}
+	fence, err := t.gen.recordedFence()
+	if errors.Is(err, errCorrupt) {
+		// How new the contents may be is not known any more.
+		t.log.Error("fence is unusable", zap.Error(err))
+		mark, err = suspectContents, nil
+	}
+	if err != nil {
+		return err
+	}
+	if named, err = t.openNewest(named, mark); err != nil {
 		return err
 	}
 	t.cks.reset(named)
 	clear(t.tx.inodes)
 	clear(t.names)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
-	fence, err := t.gen.recordedFence()
-	if err != nil {
-		return err
-	}
 	t.applied.Store(t.g.applied)
 	t.SetFence(fence)
+	if t.bereft {
+		return nil // what contents belong to, nobody knows here
+	}
 	return t.sweep()
 }
 
@@ -52,18 +64,21 @@ func lastOf(list []uint64) uint64 {
 
 // openNewest opens a copy of the newest checkpoint as the live store. If it is
 // damaged the one before serves: the journal reaches back to it. It returns
-// the checkpoints that are left.
-func (t *Tree) openNewest(named []uint64) ([]uint64, error) {
-	if len(named) == 0 {
+// the checkpoints that are left. If none can be used the tree is that of index 0
+// and the files stay as they are: whether the journal, or another replica,
+// can bring the state back is for the log to know.
+func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
+	t.bereft = false
+	if mark == suspectContents {
+		t.log.Error("contents were found damaged; no checkpoint is used")
+		t.bereft = true
 		return nil, t.openEmpty()
 	}
-	var bad error
 	for i := len(named) - 1; i >= 0; i-- {
-		err := t.openCheckpoint(named[i])
+		err := t.openCheckpoint(named[i], mark != "")
 		if err != nil {
 			t.log.Error("checkpoint is unusable", zap.Uint64("index", named[i]), zap.Error(err))
 			t.broken.Store(nil) // that store's end is not the tree's
-			bad = errors.Join(bad, fmt.Errorf("checkpoint %d: %w", named[i], err))
 			continue
 		}
 		for _, n := range named[i+1:] {
@@ -73,7 +88,8 @@ func (t *Tree) openNewest(named []uint64) ([]uint64, error) {
 		}
 		return named[:i+1], nil
 	}
-	return nil, bad
+	t.bereft = len(named) > 0
+	return nil, t.openEmpty()
 }
 
 func (t *Tree) openLive() (err error) {
@@ -82,6 +98,9 @@ func (t *Tree) openLive() (err error) {
 }
 
 func (t *Tree) openEmpty() error {
+	if err := t.fs.RemoveAll(t.gen.path(liveDir)); err != nil {
+		return err
+	}
 	if err := t.openLive(); err != nil {
 		return err
 	}
@@ -106,7 +125,7 @@ func (t *Tree) load(index uint64) error {
 	return nil
 }
 
-func (t *Tree) openCheckpoint(index uint64) (err error) {
+func (t *Tree) openCheckpoint(index uint64, verify bool) (err error) {
 	defer func() {
 		if err != nil && t.db != nil {
 			t.db.Close()
@@ -121,6 +140,11 @@ func (t *Tree) openCheckpoint(index uint64) (err error) {
 	}
 	if m.Index != index {
 		return fmt.Errorf("record says index %d", m.Index)
+	}
+	if verify {
+		if err := verifyStore(t.fs, t.fs.PathJoin(dir, storeDir), t.shared, t.log, index); err != nil {
+			return err
+		}
 	}
 	live := t.gen.path(liveDir)
 	if err := t.fs.RemoveAll(live); err != nil {

@@ -35,6 +35,8 @@ type Tree struct {
 	db      *store.DB
 	content *content
 	gen     generation
+	// bereft: no checkpoint of the generation could be used.
+	bereft bool
 
 	// mu makes an entry visible at once: it is held for writing only while a
 	// finished batch is committed. Lock order: a stripe, then mu.
@@ -161,7 +163,11 @@ func (t *Tree) Feature() uint64 {
 
 // fail makes err the tree's end: nothing is applied or named after it.
 func (t *Tree) fail(err error) error {
-	t.broken.CompareAndSwap(nil, &err)
+	if t.broken.CompareAndSwap(nil, &err) {
+		if what := suspicion(err); what != "" {
+			t.suspect(what)
+		}
+	}
 	return err
 }
 

@@ -174,7 +174,12 @@ func (j *Journal) remove(seg *segment) error {
 // checkpoint was installed. It is durable when it returns; a crash leaves the
 // journal before it or after it. The hard state stays, its commit rises to the
 // index.
-func (j *Journal) Reset(to Position) error {
+func (j *Journal) Reset(to Position) error { return j.ResetFenced(to, Position{}) }
+
+// ResetFenced is Reset for a replica that gives up entries that it may have
+// confirmed: fence is the last of them, and is found by every Open until the log
+// has passed it.
+func (j *Journal) ResetFenced(to, fence Position) error {
 	j.writer.Lock()
 	defer j.writer.Unlock()
 	j.upkeep.Lock()
@@ -195,14 +200,17 @@ func (j *Journal) Reset(to Position) error {
 			return err
 		}
 	}
-	return j.resetTo(to, next)
+	return j.resetTo(to, fence, next)
 }
 
-func (j *Journal) resetTo(to Position, next *segment) error {
+func (j *Journal) resetTo(to, fence Position, next *segment) error {
 	j.mu.Lock()
 	m := j.mu.meta
 	m.number++
 	m.base, m.hard, m.fence = to, j.mu.hard, j.mu.fence
+	if m.fence.Before(fence) {
+		m.fence = fence
+	}
 	m.hard.commit = max(m.hard.commit, to.Index)
 	if !to.Before(m.fence) {
 		m.fence = Position{}

@@ -40,6 +40,14 @@ func (c *Config) NewOps() *Ops {
 	return o
 }
 
+// Apart returns one with the same metrics and a readiness of its own, which
+// nobody serves.
+func (o *Ops) Apart() *Ops {
+	a := &Ops{Registry: o.Registry}
+	a.mu.ready = map[string]func() error{}
+	return a
+}
+
 // AddReady names a condition of readiness: check returns why it does not hold.
 func (o *Ops) AddReady(name string, check func() error) {
 	o.mu.Lock()

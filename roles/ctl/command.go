@@ -31,6 +31,7 @@ func Command() *cli.Command {
 				}),
 			}},
 			exportCommand(),
+			explainCommand(),
 		},
 	}
 }

@@ -94,7 +94,7 @@ type plan struct {
 func (c *Config) worker(s *settings, p plan, members []worker.Member, trust string) worker.Config {
 	return worker.Config{
 		Dir: p.dir, Volume: s.Volume, Replica: replicaName(p.n), Incarnation: 1, Listen: p.addr, Members: members,
-		Trust: trust, Bootstrap: !s.Initialised,
+		Trust: trust, Bootstrap: !s.Initialised, Record: filepath.Join(c.Dir, "records", replicaName(p.n)+".json"),
 		// All replicas share one disk: each keeps back what all of them need.
 		ReserveBytes:    c.ReserveBytes * uint64(s.Replicas),
 		CheckpointBytes: c.CheckpointBytes, JournalBytes: c.JournalBytes, RebuildRate: worker.DefaultRebuildRate, TTL: worker.DefaultTTL,

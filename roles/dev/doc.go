@@ -7,6 +7,7 @@
 //	settings.json   the volume and its number of replicas; see settings.go
 //	trust/          the volume's authority (ca/) and everybody's credentials
 //	replica-N/      one folder a replica, see roles/worker
+//	records/        what the host knows of each replica, see roles/worker/record.go
 //	run/dev.json    what runs where at this moment, for ctl; see runtime.go
 //	run/*.sock      the mount owners' sockets
 //	mnt             where the volume is mounted, unless told otherwise

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"tak-os.org/tak-replicated/roles/boot"
 )
 
 // Runtime is run/dev.json: what runs where at this moment. It is written anew
@@ -83,7 +85,7 @@ func (b *board) update(change func(*Runtime)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.mu.Runtime)
-	return writeJSON(runtimeFile(b.dir), &b.mu.Runtime)
+	return boot.WriteJSON(runtimeFile(b.dir), &b.mu.Runtime, true)
 }
 
 func (b *board) replica(r RuntimeReplica) error {

@@ -76,33 +76,7 @@ func parseSettings(text []byte) (*settings, error) {
 }
 
 func (s *settings) save(dir string) error {
-	return writeJSON(filepath.Join(dir, settingsFile), s)
-}
-
-// writeJSON replaces a file atomically and durably.
-func writeJSON(path string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // after the rename there is nothing left of it
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return boot.WriteJSON(filepath.Join(dir, settingsFile), s, true)
 }
 
 // lockDir makes DIR and takes its lock, which goes with the process.

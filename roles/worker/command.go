@@ -39,6 +39,8 @@ func Command() *cli.Command {
 			&cli.StringSliceFlag{Name: "member", Destination: &members, Sources: boot.Env("member"), Usage: "`ID=REPLICA@HOST:PORT[/SERVERNAME]` of a member of the volume, once for each, this one too"},
 			&cli.StringFlag{Name: "trust", Destination: &c.Trust, Sources: boot.Env("trust"), Usage: "`FOLDER` with ca.crt, server.crt, server.key, peer.crt and peer.key; read again when renewed"},
 			&cli.BoolFlag{Name: "bootstrap", Destination: &c.Bootstrap, Sources: boot.Env("bootstrap"), Usage: "initialise the replica if its folder is empty; give it only to a replica that never ran"},
+			&cli.BoolFlag{Name: "join", Destination: &c.Join, Sources: boot.Env("join"), Usage: "with --bootstrap: the replica joins a log that exists, and waits for a checkpoint"},
+			&cli.StringFlag{Name: "record", Destination: &c.Record, Sources: boot.Env("record"), Usage: "`FILE` outside of --dir in which the host keeps what it knows of the replica: a folder that is older is refused"},
 			&cli.Uint64Flag{Name: "reserve-bytes", Value: DefaultReserveBytes, Destination: &c.ReserveBytes, Sources: boot.Env("reserve-bytes"), Usage: "`BYTES` of the disk kept from files, for journal and checkpoints"},
 			&cli.Int64Flag{Name: "checkpoint-bytes", Value: DefaultCheckpointBytes, Destination: &c.CheckpointBytes, Sources: boot.Env("checkpoint-bytes"), Usage: "`BYTES` of journal between two checkpoints"},
 			&cli.Int64Flag{Name: "journal-bytes", Value: DefaultJournalBytes, Destination: &c.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that the journal may take"},

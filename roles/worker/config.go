@@ -24,6 +24,9 @@ type Config struct {
 	// Bootstrap says that the replica has never been initialised: an empty
 	// folder is initialised instead of being taken for a lost replica.
 	Bootstrap bool
+	// Record is the file, outside of Dir, in which the host keeps what it knows
+	// of the replica; empty for none. See record.go.
+	Record string
 	// ReserveBytes of the replica's disk are kept from files.
 	ReserveBytes uint64
 	// Checkpoint bounds the journal between two checkpoints, in bytes.
@@ -32,6 +35,14 @@ type Config struct {
 	RebuildRate     int64 // bytes a second to members that need a checkpoint
 	TTL             time.Duration
 	Boot            boot.Config
+	// Join says that the replica joins a log that exists: initialised, it waits
+	// for a checkpoint instead of beginning with the first members.
+	Join bool
+	// Bounds are shared with the other workers of the process.
+	Bounds Bounds
+	// Inspect, if not nil, is called before ready with a function that makes
+	// the worker's report; it may be called until Run returns.
+	Inspect func(report func() Report)
 	// Ops takes the worker's health and metrics; nil stands for its own.
 	Ops *boot.Ops
 }
@@ -138,6 +149,12 @@ func (c *Config) Args() []string {
 	if c.Bootstrap {
 		args = append(args, "--bootstrap")
 	}
+	if c.Join {
+		args = append(args, "--join")
+	}
+	if c.Record != "" {
+		args = append(args, "--record", c.Record)
+	}
 	return args
 }
 
@@ -147,6 +164,9 @@ func (c *Config) identity() raftlog.Identity {
 
 // genesis is the membership that the log starts with.
 func (c *Config) genesis() []raftlog.Member {
+	if c.Join {
+		return nil
+	}
 	var members []raftlog.Member
 	for _, m := range c.Members {
 		members = append(members, raftlog.Member{ID: m.ID, Replica: m.Replica, Incarnation: 1})
@@ -154,9 +174,10 @@ func (c *Config) genesis() []raftlog.Member {
 	return members
 }
 
-func (c *Config) member(id uint64) (Member, bool) {
+// place tells where a replica listens: in all of its lives at the same place.
+func (c *Config) place(replica string) (Member, bool) {
 	for _, m := range c.Members {
-		if m.ID == id {
+		if m.Replica == replica {
 			return m, true
 		}
 	}

@@ -17,7 +17,8 @@ type machine struct {
 	// leads is the term that this replica leads in, 0 for none.
 	leads atomic.Uint64
 	// moved tells the housekeeping that leadership has changed.
-	moved chan struct{}
+	moved  chan struct{}
+	bounds Bounds
 }
 
 var _ raftlog.Machine = (*machine)(nil)
@@ -55,7 +56,11 @@ func (m *machine) wake() {
 }
 
 func (m *machine) BeginCheckpoint(extra []byte) (func(context.Context) (uint64, error), error) {
-	return m.Tree.BeginCheckpoint(extra)
+	finish, err := m.Tree.BeginCheckpoint(extra)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (uint64, error) { return m.bounds.captured(ctx, finish) }, nil
 }
 
 func (m *machine) Checkpoint() (raftlog.CheckpointReader, error) {

@@ -28,11 +28,14 @@ type Report struct {
 	Applied     uint64          `json:"applied"`
 	Checkpoint  uint64          `json:"checkpoint"`
 	Journal     JournalReport   `json:"journal"`
-	Fenced      bool            `json:"fenced"`  // catching up to what it may have confirmed
-	Serving     bool            `json:"serving"` // its state is complete enough to be read
-	Members     []MemberReport  `json:"members"` // match and lag are the coordinator's knowledge
-	Rebuild     *RebuildReport  `json:"rebuild"` // a checkpoint being received
+	Fenced      bool            `json:"fenced"`    // catching up to what it may have confirmed
+	Stateless   bool            `json:"stateless"` // has no usable state and waits for a checkpoint
+	Serving     bool            `json:"serving"`   // its state is complete enough to be read
+	Members     []MemberReport  `json:"members"`   // match and lag are the coordinator's knowledge
+	Rebuild     *RebuildReport  `json:"rebuild"`   // a checkpoint being received
 	Sessions    []SessionReport `json:"sessions"`
+	Owner       *OwnerReport    `json:"owner"`  // of a volume that one node at a time may use
+	Sealed      bool            `json:"sealed"` // it takes no new sessions any more
 	Space       SpaceReport     `json:"space"`
 	Started     time.Time       `json:"started"`
 	Conns       int             `json:"connections"`
@@ -75,6 +78,12 @@ type SessionReport struct {
 	Opened  time.Time `json:"opened"`
 }
 
+// OwnerReport says who owns a volume that one node at a time may use.
+type OwnerReport struct {
+	Session uint64 `json:"session"`
+	Name    string `json:"name"`
+}
+
 // SpaceReport is the use of the volume and of the replica's disk.
 type SpaceReport struct {
 	UsedBytes   uint64 `json:"usedBytes"`
@@ -95,7 +104,7 @@ func (r *replica) report() Report {
 		PID: os.Getpid(), Addr: r.addr, Role: st.Role.String(), Term: st.Term, Coordinator: st.Leader,
 		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
 		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
-		Fenced:  st.Fenced, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
+		Fenced:  st.Fenced, Stateless: st.Stateless, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
 		Rebuild: (*RebuildReport)(st.Rebuild),
 	}
 	switch {
@@ -105,7 +114,7 @@ func (r *replica) report() Report {
 		rep.Role = "candidate" // elected, and not done with earlier terms
 	}
 	for _, m := range st.Members {
-		known, _ := r.cfg.member(m.ID)
+		known, _ := r.cfg.place(m.Replica)
 		rep.Members = append(rep.Members, MemberReport{
 			ID: m.ID, Replica: m.Replica, Incarnation: m.Incarnation, Addr: known.Addr, Learner: m.Learner,
 			Match: m.Match, Lag: m.Lag, Active: m.Active, Rebuild: (*RebuildReport)(m.Rebuild),
@@ -117,6 +126,10 @@ func (r *replica) report() Report {
 			Opened: time.Unix(s.Opened.Sec, int64(s.Opened.Nsec)).UTC(),
 		})
 	}
+	if o, ok := r.tree.Owner(); ok {
+		rep.Owner = &OwnerReport{Session: o.Session, Name: string(o.Name)}
+	}
+	rep.Sealed = r.tree.Sealed()
 	if sp, err := r.tree.Space(); err == nil {
 		rep.Space = SpaceReport{
 			UsedBytes: sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
@@ -137,6 +150,25 @@ func (r *replica) status() []byte {
 
 // Ask asks the worker at addr for its report, as an operator.
 func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
+	payload, err := exchange(ctx, addr, tls, &fsop.Message{Kind: fsop.MessageStatus, Status: &fsop.StatusQuery{}})
+	if err != nil {
+		return nil, err
+	}
+	return readReport(payload)
+}
+
+// Operate has the coordinator at addr log a control operation, as an operator. A
+// worker that is not the coordinator answers with a *fsop.Failure.
+func Operate(ctx context.Context, addr string, tls *tls.Config, op fsop.Op) (*fsop.Reply, error) {
+	payload, err := exchange(ctx, addr, tls, &fsop.Message{Kind: fsop.MessageOperate, Operate: &fsop.Operate{Op: op}})
+	if err != nil {
+		return nil, err
+	}
+	return readReply(payload)
+}
+
+// exchange sends one message to the worker at addr and returns what it answers.
+func exchange(ctx context.Context, addr string, tls *tls.Config, m *fsop.Message) ([]byte, error) {
 	conn, err := wire.Dial(ctx, wire.DialConfig{Addr: addr, TLS: tls, Operator: true})
 	if err != nil {
 		return nil, err
@@ -145,7 +177,7 @@ func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- conn.Run(answer) }()
 	defer func() { conn.Close(); <-ended }()
-	if err := conn.Send(1, fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageStatus, Status: &fsop.StatusQuery{}})); err != nil {
+	if err := conn.Send(1, fsop.AppendMessage(nil, m)); err != nil {
 		return nil, err
 	}
 	select {
@@ -155,11 +187,11 @@ func Ask(ctx context.Context, addr string, tls *tls.Config) (*Report, error) {
 		ended <- err
 		return nil, err
 	case payload := <-answer:
-		return readReport(payload)
+		return payload, nil
 	}
 }
 
-func readReport(payload []byte) (*Report, error) {
+func readReply(payload []byte) (*fsop.Reply, error) {
 	a, err := fsop.DecodeAnswer(payload)
 	switch {
 	case err != nil:
@@ -167,10 +199,18 @@ func readReport(payload []byte) (*Report, error) {
 	case a.Failure != nil:
 		return nil, a.Failure
 	case a.Reply == nil:
-		return nil, fmt.Errorf("answer to a status query is not a reply")
+		return nil, fmt.Errorf("answer to an operator is not a reply")
+	}
+	return a.Reply, nil
+}
+
+func readReport(payload []byte) (*Report, error) {
+	reply, err := readReply(payload)
+	if err != nil {
+		return nil, err
 	}
 	var rep Report
-	if err := json.Unmarshal(a.Reply.Data, &rep); err != nil {
+	if err := json.Unmarshal(reply.Data, &rep); err != nil {
 		return nil, fmt.Errorf("parse report: %w", err)
 	}
 	return &rep, nil

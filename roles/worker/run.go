@@ -50,6 +50,7 @@ type replica struct {
 	transport *transport.Transport
 	server    *transport.Server
 	space     space
+	witness   *witness
 	spawned   sync.WaitGroup
 }
 
@@ -74,7 +75,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		return err
 	}
 	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now()}
-	err = r.open(listener, server, peer)
+	if r.witness, err = openWitness(&r.cfg, log); err == nil {
+		err = r.open(listener, server, peer)
+	}
 	if err != nil {
 		listener.Close()
 		if StateLost(err) {
@@ -98,10 +101,16 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	g.Add("port", r.server.Run)
 	g.Add("coordinator", r.keepHouse)
 	g.Add("space", r.relieve)
+	if cfg.Record != "" {
+		g.Add("record", func(ctx context.Context) error { return r.witness.run(ctx, r.group.Status) })
+	}
 	g.Add("server credentials", func(ctx context.Context) error { return server.Run(ctx, pki.ReloadEvery) })
 	g.Add("peer credentials", func(ctx context.Context) error { return peer.Run(ctx, pki.ReloadEvery) })
 	if own {
 		g.Add("metrics", ops.Run)
+	}
+	if cfg.Inspect != nil {
+		cfg.Inspect(r.report)
 	}
 	ready(r.addr)
 	err = g.Run(ctx)
@@ -142,7 +151,7 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("replica in %s is served by another process", dir)
+			return nil, fmt.Errorf("replica in %s: %w", dir, ErrLocked)
 		case <-time.After(lockRetry):
 		}
 	}
@@ -174,11 +183,12 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		others: func() []diskRoom { return otherRooms(r.group.Status(), r.cfg.Member) },
 	}
 	r.coord = coord.New(coord.Config{
-		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL}, Spawn: r.spawn,
+		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
 		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
+	r.machine.bounds = r.cfg.Bounds
 	r.transport = transport.New(transport.Config{
 		Volume: r.cfg.Volume, Member: r.cfg.Member, Incarnation: r.cfg.Incarnation, Instance: random(),
 		Credentials: peer, Peer: r.peer, Bounds: transport.Bounds(), Rand: rand.Float64,
@@ -195,13 +205,25 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	return nil
 }
 
-func (r *replica) openGroup(fs disk.FS) error {
-	cfg := raftlog.Config{
+// logConfig is the log's configuration.
+func (r *replica) logConfig(fs disk.FS) raftlog.Config {
+	return raftlog.Config{
 		FS: fs, Dir: filepath.Join(r.cfg.Dir, "log"), Expect: r.cfg.identity(), Machine: r.machine, Transport: r.transport,
 		Clock: wallclock.Clock{}, Rand: rand.NewPCG(random(), random()), Log: r.log,
-		Rebuilds: rebuilds(r.cfg.RebuildRate),
+		Rebuilds: r.rebuilds(),
 		Limits:   raftlog.Limits{CheckpointBytes: r.cfg.CheckpointBytes, JournalBytes: r.cfg.JournalBytes},
 	}
+}
+
+func (r *replica) rebuilds() *snapshot.Limits {
+	if r.cfg.Bounds.Rebuilds != nil {
+		return r.cfg.Bounds.Rebuilds
+	}
+	return rebuilds(r.cfg.RebuildRate)
+}
+
+func (r *replica) openGroup(fs disk.FS) error {
+	cfg := r.logConfig(fs)
 	if r.cfg.Bootstrap {
 		if err := raftlog.Bootstrap(cfg, r.cfg.genesis()); err != nil {
 			return fmt.Errorf("initialise replica: %w", err)
@@ -211,11 +233,11 @@ func (r *replica) openGroup(fs disk.FS) error {
 	if r.group, err = raftlog.Open(cfg); err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	return nil
+	return r.witness.opened(r.group.JournalEnd())
 }
 
 func (r *replica) peer(m raftlog.Member) transport.Peer {
-	known, ok := r.cfg.member(m.ID)
+	known, ok := r.cfg.place(m.Replica)
 	if !ok {
 		return transport.Peer{}
 	}

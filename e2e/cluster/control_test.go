@@ -1,0 +1,65 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"testing"
+	"time"
+)
+
+// apiAway is how long API server and manager are away.
+const apiAway = 60 * time.Second
+
+// TestControlPlaneAway stops API server and manager: mounts go on, and fail over when the coordinator's node loses its
+// power in the meantime. On return all settles.
+func TestControlPlaneAway(t *testing.T) {
+	ours(t)
+	ns := namespace(t, "control")
+	volume, pods := writers(t, ns)
+	victim := coordinator(t, volume)
+
+	must(t, "-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=0")
+	t.Cleanup(func() {
+		_, _ = try("-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=2")
+	})
+	must(t, "-n", "kube-system", "wait", "--for=delete", "pod", "-l", "csi.replicated.tak-os.org/component=manager", "--timeout=60s")
+	begin := time.Now()
+	if err := setup.lab.ControlPlane("stop", "apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	back := false
+	start := func() {
+		if !back {
+			back = true
+			if err := setup.lab.ControlPlane("start", "apiserver"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	defer start()
+	time.Sleep(apiAway / 3)
+	if _, err := try("get", "--raw", "/readyz"); err == nil {
+		t.Fatal("the API server still answers")
+	}
+	if err := setup.lab.Kill(number(victim)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(apiAway * 2 / 3)
+	end := time.Now()
+	start()
+	eventually(t, settle, "API server is back", func() error { _, err := try("get", "--raw", "/readyz"); return err })
+	for n, p := range pods {
+		if n != victim {
+			wantSmooth(t, p, mustResults(t, ns, p), begin, end, resumeWithin)
+		}
+	}
+	if err := setup.lab.Start(number(victim)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=2")
+	inSync(t, volume)
+	names := readers(t, ns)
+	for n, p := range pods {
+		wantRecords(t, ns, names[0], "/data/"+n, mustResults(t, ns, p))
+	}
+}

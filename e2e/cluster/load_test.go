@@ -1,0 +1,163 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// result is one line that a workload printed: the round's number, when it ended, and how long it took or why it failed.
+type result struct {
+	n      int
+	at     time.Time
+	failed string
+}
+
+// results are all rounds of a Pod's workload so far.
+func results(ns, pod string) ([]result, error) {
+	out, err := try("-n", ns, "logs", pod)
+	if err != nil {
+		return nil, err
+	}
+	var all []result
+	for line := range strings.Lines(out) {
+		words := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		if len(words) < 4 {
+			continue
+		}
+		n, errN := strconv.Atoi(words[1])
+		at, errAt := strconv.ParseInt(words[2], 10, 64)
+		if errN != nil || errAt != nil {
+			return nil, fmt.Errorf("%s printed %q", pod, line)
+		}
+		r := result{n: n, at: time.UnixMilli(at)}
+		if words[0] != "ok" {
+			r.failed = words[3]
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil, errors.New(pod + " has done nothing yet")
+	}
+	return all, nil
+}
+
+// mustResults waits for a workload's log: after a node's return it takes a moment until the log can be had.
+func mustResults(t *testing.T, ns, pod string) (all []result) {
+	t.Helper()
+	eventually(t, settle, "log of "+pod, func() (err error) { all, err = results(ns, pod); return err })
+	return all
+}
+
+// running waits until each of the Pods has done some rounds.
+func running(t *testing.T, ns string, pods ...string) {
+	t.Helper()
+	for _, p := range pods {
+		eventually(t, settle, p+" runs", func() error {
+			all, err := results(ns, p)
+			if err == nil && len(all) < 10 {
+				err = fmt.Errorf("%d rounds", len(all))
+			}
+			if err != nil {
+				err = fmt.Errorf("%w; %s", err, whyNot(ns))
+			}
+			return err
+		})
+	}
+}
+
+// gap is the longest time between two successful rounds that touches the time from begin to end.
+func gap(all []result, begin, end time.Time) time.Duration {
+	var longest time.Duration
+	var last time.Time
+	for _, r := range all {
+		if r.failed != "" {
+			continue
+		}
+		if !last.IsZero() && r.at.After(begin) && last.Before(end) {
+			longest = max(longest, r.at.Sub(last))
+		}
+		last = r.at
+	}
+	if last.Before(end) {
+		longest = max(longest, end.Sub(last))
+	}
+	return longest
+}
+
+// wantSmooth asserts that a workload went on without an error and without a longer pause.
+func wantSmooth(t *testing.T, pod string, all []result, begin, end time.Time, pause time.Duration) {
+	t.Helper()
+	during := 0
+	for _, r := range all {
+		if r.at.Before(begin) || r.at.After(end) {
+			continue
+		}
+		during++
+		if r.failed != "" {
+			t.Errorf("%s, round %d: %s", pod, r.n, r.failed)
+		}
+	}
+	longest := gap(all, begin, end)
+	t.Logf("%s: %d rounds in %.0f s, longest pause %.1f s", pod, during, end.Sub(begin).Seconds(), longest.Seconds())
+	if longest > pause {
+		t.Errorf("%s paused for %s, longer than %s", pod, longest, pause)
+	}
+}
+
+// wantRecords asserts that a file has every record that was confirmed.
+func wantRecords(t *testing.T, ns, pod, file string, all []result) {
+	t.Helper()
+	confirmed := 0
+	for _, r := range all {
+		if r.failed == "" {
+			confirmed = max(confirmed, r.n+1)
+		}
+	}
+	out := mustInPod(t, ns, pod, "/workload", "check", file)
+	if n, err := strconv.Atoi(out); err != nil || n < confirmed {
+		t.Errorf("%s has %s records, %d were confirmed", file, out, confirmed)
+	}
+}
+
+// coordinator is the node whose replica is the volume's coordinator.
+func coordinator(t *testing.T, volume string) string {
+	t.Helper()
+	var node string
+	eventually(t, settle, "coordinator of "+volume, func() (err error) {
+		node, err = try("-n", "kube-system", "get", "replicatedvolume", volume, "-o", `jsonpath={.status.replicas[?(@.role=="Coordinator")].node}`)
+		if err == nil && len(strings.Fields(node)) != 1 {
+			err = fmt.Errorf("coordinators %q", node)
+		}
+		return err
+	})
+	return node
+}
+
+// inSync waits until all replicas of a volume take part and are caught up.
+func inSync(t *testing.T, volume string) {
+	t.Helper()
+	eventually(t, settle, "replicas in sync", func() error {
+		out, err := try("-n", "kube-system", "get", "replicatedvolume", volume, "-o", "jsonpath={.status.phase} {.status.ready}")
+		if err == nil && !strings.HasPrefix(out, "Ready ") {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
+// sameDigest asserts that all Pods see the same names and contents.
+func sameDigest(t *testing.T, ns string, pods ...string) {
+	t.Helper()
+	first := mustInPod(t, ns, pods[0], "/workload", "digest", "/data")
+	for _, p := range pods[1:] {
+		if d := mustInPod(t, ns, p, "/workload", "digest", "/data"); d != first {
+			t.Errorf("%s sees digest %s, %s sees %s", p, d, pods[0], first)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// resumeWithin is how soon writers go on after any one fault (issue of the data path: election and sessions).
+const resumeWithin = 5 * time.Second
+
+// ours skips a scenario on a cluster whose power and links are not ours to cut.
+func ours(t *testing.T) {
+	t.Helper()
+	if setup.lab == nil {
+		t.Skip("E2E_KUBECONFIG: the nodes of this cluster can't be cut off")
+	}
+}
+
+// number of a node in the lab.
+func number(node string) int { return slices.Index(setup.nodes, node) + 1 }
+
+// writers starts a writer on each node, on one volume, and returns the volume.
+func writers(t *testing.T, ns string) (volume string, pods map[string]string) {
+	t.Helper()
+	apply(t, claim(ns, "data", "tak-replicated", "ReadWriteMany"))
+	volume = volumeOf(t, ns, "data")
+	pods = map[string]string{}
+	var names []string
+	for _, n := range setup.nodes {
+		pods[n] = "writer-" + n
+		names = append(names, pods[n])
+		apply(t, pod(ns, pods[n], "data", n, "append", "/data/"+n))
+	}
+	running(t, ns, names...)
+	inSync(t, volume)
+	return volume, pods
+}
+
+// readers starts a Pod on each node that looks at what the writers left.
+func readers(t *testing.T, ns string) (names []string) {
+	t.Helper()
+	for _, n := range setup.nodes {
+		names = append(names, "reader-"+n)
+		apply(t, pod(ns, "reader-"+n, "data", n))
+	}
+	for _, name := range names {
+		ready(t, ns, "app="+name, 1)
+	}
+	return names
+}
+
+// TestPowerCut cuts the power of the coordinator's node and of a follower's, and gives it back: writers on the
+// other nodes go on within 5 s, and no record that was synced is lost.
+func TestPowerCut(t *testing.T) {
+	ours(t)
+	for _, role := range []string{"coordinator", "follower"} {
+		t.Run(role, func(t *testing.T) {
+			ns := namespace(t, "power-"+role)
+			volume, pods := writers(t, ns)
+			victim := coordinator(t, volume)
+			if role == "follower" {
+				victim = setup.nodes[(number(victim))%len(setup.nodes)]
+			}
+			begin := time.Now()
+			t.Logf("power cut of %s, the %s's node", victim, role)
+			if err := setup.lab.Kill(number(victim)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(15 * time.Second) // what the others do in the meantime is what is measured
+			away := time.Now()
+			if role == "coordinator" {
+				// It hit its window: another coordinator was elected.
+				if now := coordinator(t, volume); now == victim {
+					t.Logf("status still names %s", victim)
+				}
+			}
+			if err := setup.lab.Start(number(victim)); err != nil {
+				t.Fatal(err)
+			}
+			for n, p := range pods {
+				if n != victim {
+					wantSmooth(t, p, mustResults(t, ns, p), begin, away, resumeWithin)
+				}
+			}
+			inSync(t, volume)
+			names := readers(t, ns)
+			end := map[string][]result{}
+			for n, p := range pods {
+				end[n] = mustResults(t, ns, p)
+			}
+			for n := range pods {
+				wantRecords(t, ns, names[0], "/data/"+n, end[n])
+			}
+			stop(t, ns, pods)
+			sameDigest(t, ns, names...)
+		})
+	}
+}
+
+// stop ends writers, so that what they wrote holds still.
+func stop(t *testing.T, ns string, pods map[string]string) {
+	t.Helper()
+	args := []string{"-n", ns, "delete", "pod", "--wait"}
+	for _, p := range pods {
+		args = append(args, p)
+	}
+	must(t, args...)
+}
+
+// TestPartition cuts a node off, from everything and from one other node, silently: writers that reach a quorum go on.
+func TestPartition(t *testing.T) {
+	ours(t)
+	ns := namespace(t, "partition")
+	volume, pods := writers(t, ns)
+	lead := coordinator(t, volume)
+	others := slices.DeleteFunc(slices.Clone(setup.nodes), func(n string) bool { return n == lead })
+	t.Cleanup(func() { _ = setup.lab.Heal(); _ = setup.lab.Plug(number(lead)) })
+
+	t.Run("coordinator unplugged", func(t *testing.T) {
+		begin := time.Now()
+		if err := setup.lab.Unplug(number(lead)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(12 * time.Second)
+		end := time.Now()
+		if err := setup.lab.Plug(number(lead)); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range others {
+			wantSmooth(t, pods[n], mustResults(t, ns, pods[n]), begin, end, resumeWithin)
+		}
+		cut := mustResults(t, ns, pods[lead])
+		if g := gap(cut, begin, end); g < 6*time.Second {
+			t.Errorf("the writer on %s paused for %s only: was it cut off?", lead, g)
+		}
+		inSync(t, volume)
+	})
+	t.Run("followers from each other", func(t *testing.T) {
+		lead := coordinator(t, volume)
+		var pair []string
+		for _, n := range setup.nodes {
+			if n != lead {
+				pair = append(pair, n)
+			}
+		}
+		begin := time.Now()
+		if err := setup.lab.CutPair(number(pair[0]), number(pair[1])); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		end := time.Now()
+		if err := setup.lab.Heal(); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods {
+			wantSmooth(t, p, mustResults(t, ns, p), begin, end, resumeWithin)
+		}
+	})
+	inSync(t, volume)
+	end := map[string][]result{}
+	for n, p := range pods {
+		end[n] = mustResults(t, ns, p)
+	}
+	names := readers(t, ns)
+	for n := range pods {
+		wantRecords(t, ns, names[0], "/data/"+n, end[n])
+	}
+	stop(t, ns, pods)
+	sameDigest(t, ns, names...)
+}

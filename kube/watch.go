@@ -1,0 +1,89 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"tak-os.org/tak-replicated/kube/api"
+)
+
+// VolumeWatch keeps a copy of all ReplicatedVolumes. Its objects are shared:
+// callers must not change them.
+type VolumeWatch struct {
+	store  cache.Store
+	run    cache.Controller
+	notify func(name string)
+}
+
+// WatchVolumes makes a watch that calls notify, one call at a time, with the name of every
+// volume that appears, changes or goes, and of all of them every resync (0: never). It
+// starts with Run.
+func (c *Client) WatchVolumes(resync time.Duration, notify func(name string)) *VolumeWatch {
+	w := &VolumeWatch{notify: notify}
+	lw := cache.NewListWatchFromClient(c.volumes, api.Resource, c.ns, fields.Everything())
+	w.store, w.run = newInformer(lw, &api.ReplicatedVolume{}, resync, func(obj any) {
+		if v, ok := obj.(*api.ReplicatedVolume); ok {
+			notify(v.Name)
+		}
+	})
+	return w
+}
+
+// Run watches until ctx ends. While the server does not answer it tries again.
+func (w *VolumeWatch) Run(ctx context.Context) error {
+	w.run.RunWithContext(ctx)
+	return ctx.Err()
+}
+
+// Synced reports whether the first list has arrived.
+func (w *VolumeWatch) Synced() bool { return w.run.HasSynced() }
+
+// List returns the volumes as last seen.
+func (w *VolumeWatch) List() []*api.ReplicatedVolume {
+	var all []*api.ReplicatedVolume
+	for _, obj := range w.store.List() {
+		all = append(all, obj.(*api.ReplicatedVolume))
+	}
+	return all
+}
+
+// ClaimWatch tells of changes of the backing claims of all volumes.
+type ClaimWatch struct{ run cache.Controller }
+
+// WatchClaims makes a watch that calls notify with the volume's name for every change of a
+// backing claim. It starts with Run.
+func (c *Client) WatchClaims(notify func(volume string)) *ClaimWatch {
+	lw := cache.NewFilteredListWatchFromClient(c.core.CoreV1().RESTClient(), "persistentvolumeclaims", c.ns, hasVolumeLabel)
+	_, run := newInformer(lw, claimType, 0, func(obj any) {
+		if volume, ok := volumeOf(obj); ok {
+			notify(volume)
+		}
+	})
+	return &ClaimWatch{run}
+}
+
+// Run watches until ctx ends.
+func (w *ClaimWatch) Run(ctx context.Context) error {
+	w.run.RunWithContext(ctx)
+	return ctx.Err()
+}
+
+func newInformer(lw cache.ListerWatcher, typ runtime.Object, resync time.Duration, seen func(obj any)) (cache.Store, cache.Controller) {
+	return cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: lw, ObjectType: typ, ResyncPeriod: resync,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    seen,
+			UpdateFunc: func(_, now any) { seen(now) },
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				seen(obj)
+			},
+		},
+	})
+}

@@ -1,0 +1,342 @@
+package replicahost
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// Host serves the replicas of one node.
+type Host struct {
+	cfg     Config
+	log     *zap.Logger
+	cluster Cluster
+	storage Storage
+	store   *store
+	ops     *boot.Ops
+	ports   *ports
+	workers places
+	starts  places
+	bounds  worker.Bounds
+	began   time.Time
+	running sync.WaitGroup
+
+	wake chan struct{} // a volume has changed, or is to be told of
+	mu   struct {
+		sync.Mutex
+		replicas map[string]*replica
+		cancel   map[string]context.CancelFunc
+		volumes  map[string]*api.ReplicatedVolume
+		dirty    map[string]bool   // volumes whose status is to be written
+		told     map[string]string // what was written last
+	}
+}
+
+// New returns a host. It takes the lock of the state's folder, and starts nothing.
+func New(cfg Config, cluster Cluster, storage Storage, ops *boot.Ops, log *zap.Logger) (*Host, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s, err := openStore(cfg.State)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg: cfg, log: log.With(zap.String("node", cfg.Node)), cluster: cluster, storage: storage, store: s, ops: ops,
+		ports: newPorts(cfg.PortFirst, cfg.PortLast), workers: make(places, cfg.Workers), starts: make(places, cfg.Starts),
+		bounds: cfg.workerBounds(), wake: make(chan struct{}, 1), began: time.Now(),
+	}
+	h.mu.replicas = map[string]*replica{}
+	h.mu.cancel = map[string]context.CancelFunc{}
+	h.mu.volumes = map[string]*api.ReplicatedVolume{}
+	h.mu.dirty, h.mu.told = map[string]bool{}, map[string]string{}
+	ops.AddReady("replicas", h.ready)
+	ops.Registry.MustRegister(newMetrics(h))
+	return h, nil
+}
+
+// Notify tells that a volume has changed.
+func (h *Host) Notify(string) { h.poke() }
+
+func (h *Host) poke() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run serves until ctx ends: at first what is recorded, then what the volumes say.
+func (h *Host) Run(ctx context.Context, volumes Volumes) error {
+	lock, held, err := lockFile(filepath.Join(h.cfg.State, "lock"))
+	if err != nil {
+		return err
+	}
+	if held {
+		return fmt.Errorf("state folder %s is used by another replica host", h.cfg.State)
+	}
+	defer lock.Close()
+	defer h.running.Wait()
+	if err := h.resume(ctx); err != nil {
+		return err
+	}
+	var g boot.Group
+	g.Add("volumes", volumes.Run)
+	g.Add("replicas", func(ctx context.Context) error { return h.reconcile(ctx, volumes) })
+	g.Add("status", h.report)
+	return g.Run(ctx)
+}
+
+// resume starts what is recorded.
+func (h *Host) resume(ctx context.Context) error {
+	records, err := h.store.load()
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		rec := records[key]
+		if rec.Port != 0 && rec.Released == nil {
+			h.ports.take(key, rec.Port, nil)
+		}
+		h.start(ctx, rec.Assignment, rec)
+	}
+	h.log.Info("recorded replicas", zap.Int("count", len(records)))
+	return nil
+}
+
+func (h *Host) start(ctx context.Context, a Assignment, rec *Record) {
+	r := newReplica(h, a, rec)
+	ctx, cancel := context.WithCancel(ctx)
+	h.mu.Lock()
+	h.mu.replicas[r.key], h.mu.cancel[r.key] = r, cancel
+	h.mu.Unlock()
+	h.running.Go(func() {
+		defer cancel()
+		r.run(ctx)
+	})
+}
+
+// settlePatience is how long a host that starts waits, before it calls itself
+// ready, for the replicas that it had.
+const settlePatience = 2 * time.Minute
+
+// ready holds a rollout up until the replicas that were here take part again, but
+// not for ever: a volume without a quorum is no reason to stop the others.
+func (h *Host) ready() error {
+	if time.Since(h.began) > settlePatience {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := 0
+	for _, r := range h.mu.replicas {
+		r.mu.Lock()
+		if !r.mu.settled && r.mu.status.Initialized {
+			waiting++
+		}
+		r.mu.Unlock()
+	}
+	if waiting > 0 {
+		return fmt.Errorf("%d of the replicas here have not caught up since the start", waiting)
+	}
+	return nil
+}
+
+// reconcile follows what the volumes ask.
+func (h *Host) reconcile(ctx context.Context, volumes Volumes) error {
+	tick := time.NewTicker(h.cfg.retry())
+	defer tick.Stop()
+	for {
+		if volumes.Synced() {
+			h.follow(ctx, volumes.List())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// follow brings the replicas in line with the volumes.
+func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
+	wanted := map[string]Assignment{}
+	known := map[string]*api.ReplicatedVolume{}
+	for _, v := range volumes {
+		known[v.Name] = v
+		for _, a := range assignments(v, h.cfg.Node, h.cfg.addresses()) {
+			wanted[a.Key()] = a
+		}
+	}
+	h.mu.Lock()
+	for name, v := range known {
+		if old := h.mu.volumes[name]; old == nil || old.UID != v.UID {
+			delete(h.mu.told, name)
+			h.mu.dirty[name] = true
+		}
+	}
+	h.mu.volumes = known
+	present := maps.Clone(h.mu.replicas)
+	h.mu.Unlock()
+	for key, a := range wanted {
+		if r := present[key]; r != nil {
+			r.want(a)
+			continue
+		}
+		h.start(ctx, a, nil)
+		h.tell(a.Volume)
+	}
+	for key, r := range present {
+		if _, ok := wanted[key]; !ok {
+			h.unwanted(r, known[r.volume])
+		}
+	}
+}
+
+// unwanted handles a replica that no volume asks of this host. What was released
+// is forgotten. A life that never ran and was placed elsewhere is released. All
+// else stays as it is: what the API does not say is no reason to end anything.
+func (h *Host) unwanted(r *replica, v *api.ReplicatedVolume) {
+	a := r.wantedNow()
+	if r.released() {
+		h.forget(r)
+		return
+	}
+	if v == nil {
+		return
+	}
+	spec := v.Replica(a.Index)
+	r.mu.Lock()
+	ran := r.mu.status.Initialized
+	r.mu.Unlock()
+	if !ran && !a.Initialised && spec != nil && spec.Incarnation == a.Incarnation && spec.Node != h.cfg.Node && !a.Release {
+		a.Release = true
+		r.want(a)
+	}
+}
+
+func (h *Host) forget(r *replica) {
+	h.mu.Lock()
+	cancel := h.mu.cancel[r.key]
+	delete(h.mu.replicas, r.key)
+	delete(h.mu.cancel, r.key)
+	h.mu.Unlock()
+	cancel()
+	if err := h.store.forget(r.key); err != nil {
+		h.log.Warn("forget a released replica", zap.String("replica", r.key), zap.Error(err))
+	}
+	_ = os.Remove(filepath.Join(h.cfg.Locks, r.key+".lock"))
+}
+
+// tell has a volume's status written soon.
+func (h *Host) tell(volume string) {
+	h.mu.Lock()
+	h.mu.dirty[volume] = true
+	h.mu.Unlock()
+}
+
+// statusPause gathers changes of one volume's status, in one write.
+const statusPause = 200 * time.Millisecond
+
+// report writes statuses until ctx ends. One that can't be written is tried again.
+func (h *Host) report(ctx context.Context) error {
+	tick := time.NewTicker(statusPause)
+	defer tick.Stop()
+	all := time.NewTicker(statusEvery)
+	defer all.Stop()
+	var quiet time.Time // after a failure
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-all.C:
+			h.mu.Lock()
+			for _, r := range h.mu.replicas {
+				h.mu.dirty[r.volume] = true
+			}
+			h.mu.Unlock()
+			continue
+		case <-tick.C:
+		}
+		if time.Now().Before(quiet) {
+			continue
+		}
+		h.mu.Lock()
+		dirty := h.mu.dirty
+		h.mu.dirty = map[string]bool{}
+		h.mu.Unlock()
+		for volume := range dirty {
+			if err := h.write(ctx, volume); err != nil && ctx.Err() == nil {
+				h.log.Info("write status", zap.String("volume", volume), zap.Error(err))
+				h.tell(volume)
+				quiet = time.Now().Add(h.cfg.retry())
+			}
+		}
+	}
+}
+
+// write replaces what this host says of a volume.
+func (h *Host) write(ctx context.Context, volume string) error {
+	v, replicas, retired := h.statusOf(volume)
+	if v == nil {
+		return nil // it is told when it appears
+	}
+	text, err := json.Marshal([][]api.ReplicaStatus{replicas, retired})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	same := h.mu.told[volume] == string(text)
+	h.mu.Unlock()
+	if same {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	if err := h.cluster.ApplyReplicaStatus(ctx, v, h.cfg.Node, replicas, retired); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.mu.told[volume] = string(text)
+	h.mu.Unlock()
+	return nil
+}
+
+// statusOf is what this host has to say of a volume: of lives that the volume
+// places here, and of those that it has retired.
+func (h *Host) statusOf(volume string) (v *api.ReplicatedVolume, replicas, retired []api.ReplicaStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if v = h.mu.volumes[volume]; v == nil {
+		return nil, nil, nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(h.mu.replicas)) {
+		r := h.mu.replicas[key]
+		if r.volume != volume {
+			continue
+		}
+		st := r.snapshot()
+		spec := v.Replica(st.Index)
+		switch {
+		case spec != nil && spec.Node == h.cfg.Node && spec.Incarnation == st.Incarnation:
+			replicas = append(replicas, st)
+		case slices.ContainsFunc(v.Spec.Retired, func(o api.RetiredSpec) bool {
+			return o.Index == st.Index && o.Incarnation == st.Incarnation && o.Node == h.cfg.Node
+		}):
+			retired = append(retired, st)
+		}
+	}
+	return v, replicas, retired
+}

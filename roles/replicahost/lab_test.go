@@ -1,0 +1,457 @@
+package replicahost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/csi/local"
+	"tak-os.org/tak-replicated/csi/local/consumer"
+	"tak-os.org/tak-replicated/csi/server"
+	"tak-os.org/tak-replicated/kube"
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/kube/kubetest"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// The test binary is a replica host when this names its configuration.
+const hostVar = "TAK_REPLICAHOST_CONFIG"
+
+// hostConfig is what a host of a test is given.
+type hostConfig struct {
+	Config Config
+	// Ports of each node, by which replicas find each other without Services.
+	Ports map[string]int
+	// Nodes has the node of each replica.
+	Nodes map[string]string
+}
+
+func TestMain(m *testing.M) {
+	path := os.Getenv(hostVar)
+	if path == "" {
+		os.Exit(m.Run())
+	}
+	if err := hostMain(path); err != nil {
+		fmt.Fprintln(os.Stderr, "host:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// hostMain is a replica host in a mount namespace of its own, into which the
+// publications propagate and out of which nothing does.
+func hostMain(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var c hostConfig
+	if err := json.Unmarshal(b, &c); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("leave the peer group of /: %w", err)
+	}
+	log, err := zap.NewDevelopment(zap.IncreaseLevel(zap.InfoLevel))
+	if err != nil {
+		return err
+	}
+	c.Config.Addresses = func(volume string, index int32) (string, string) {
+		name := api.ReplicaName(volume, index)
+		return fmt.Sprintf("127.0.0.1:%d", c.Ports[c.Nodes[name]]), api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)
+	}
+	ctx, cancel := c.Config.Boot.Context(context.Background())
+	defer cancel()
+	return Run(ctx, c.Config, log, func() { fmt.Println("ready") })
+}
+
+// lab is an API server, and nodes with a local driver and a replica host each.
+type lab struct {
+	t     *testing.T
+	api   *kubetest.Server
+	kube  *kube.Client
+	http  *http.Client
+	dir   string
+	nodes map[string]*node
+	where map[string]string // node of each replica
+	cas   map[string]*pki.CA
+}
+
+type node struct {
+	lab    *lab
+	name   string
+	dir    string
+	port   int // the first of its workers
+	driver *local.Driver
+	make   csi.ControllerServer
+	cfg    Config
+	host   *exec.Cmd
+	log    *os.File
+	ended  chan error
+	stop   io.Closer
+}
+
+func newLab(t *testing.T, nodes int) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skip(t, "needs root, to mount")
+	}
+	l := &lab{t: t, api: kubetest.Start(t), nodes: map[string]*node{}, where: map[string]string{}, cas: map[string]*pki.CA{}}
+	l.http = l.api.Client()
+	var err error
+	if l.kube, err = kube.Connect(kube.Options{Kubeconfig: l.api.Kubeconfig}); err != nil {
+		t.Fatal(err)
+	}
+	if l.dir, err = os.MkdirTemp("", "host"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(l.dir) })
+	// What is mounted below is seen by processes that copy the mount namespace.
+	must(t, unix.Mount(l.dir, l.dir, "", unix.MS_BIND, ""))
+	must(t, unix.Mount("", l.dir, "", unix.MS_PRIVATE, ""))
+	must(t, unix.Mount("", l.dir, "", unix.MS_SHARED, ""))
+	t.Cleanup(func() { unix.Unmount(l.dir, unix.MNT_DETACH) })
+	crd, err := os.ReadFile("../../manifests/crd/replicated.tak-os.org_replicatedvolumes.yaml")
+	must(t, err)
+	l.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/yaml", crd)
+	l.create("/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": api.TrustNamespace}})
+	l.eventually("the resource is served", func() error {
+		_, err := l.kube.Volumes(t.Context())
+		return err
+	})
+	for i := range nodes {
+		l.addNode(fmt.Sprintf("node-%d", i+1))
+	}
+	return l
+}
+
+func skip(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *lab) post(path, kind string, body []byte) {
+	l.t.Helper()
+	l.do(http.MethodPost, path, kind, body)
+}
+
+func (l *lab) do(method, path, kind string, body []byte) {
+	l.t.Helper()
+	req, err := http.NewRequest(method, l.api.URL+path, bytes.NewReader(body))
+	must(l.t, err)
+	req.Header.Set("Content-Type", kind)
+	resp, err := l.http.Do(req)
+	must(l.t, err)
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode >= 300 {
+		l.t.Fatalf("%s %s: %s: %s", method, path, resp.Status, text)
+	}
+}
+
+func (l *lab) create(path string, o any) {
+	l.t.Helper()
+	b, err := json.Marshal(o)
+	must(l.t, err)
+	l.post(path, "application/json", b)
+}
+
+func (l *lab) patch(path string, o any) {
+	l.t.Helper()
+	b, err := json.Marshal(o)
+	must(l.t, err)
+	l.do(http.MethodPatch, path, "application/merge-patch+json", b)
+}
+
+// patience bounds the wait for anything in these tests.
+const patience = 60 * time.Second
+
+func (l *lab) eventually(what string, check func() error) {
+	l.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("%s: %v\n%s", what, err, l.logs())
+		}
+	}
+}
+
+func (l *lab) logs() string {
+	var all strings.Builder
+	for _, n := range l.nodes {
+		b, _ := os.ReadFile(filepath.Join(n.dir, "log"))
+		fmt.Fprintf(&all, "--- %s\n%s\n", n.name, b[max(0, len(b)-4000):])
+	}
+	return all.String()
+}
+
+// basePort is the first port of the first node's workers.
+const basePort = 23100
+
+func (l *lab) addNode(name string) *node {
+	l.t.Helper()
+	n := &node{lab: l, name: name, dir: filepath.Join(l.dir, name), port: basePort + 10*len(l.nodes)}
+	l.nodes[name] = n
+	for _, d := range []string{"kubelet", "local", "consumer"} {
+		must(l.t, os.MkdirAll(filepath.Join(n.dir, d), 0o755))
+	}
+	n.startDriver()
+	n.cfg = Config{
+		Node: name, Namespace: api.DefaultNamespace, ClusterDomain: api.DefaultClusterName, Kubeconfig: l.api.Kubeconfig,
+		Advertise: "127.0.0.1", Listen: "127.0.0.1",
+		State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
+		ConsumerSocket: filepath.Join(n.dir, "c.sock"), ConsumerRoot: filepath.Join(n.dir, "consumer"),
+		Workers: DefaultWorkers, Starts: DefaultStarts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
+		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: n.port, PortLast: n.port + 9,
+		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
+		Retry:  200 * time.Millisecond,
+	}
+	n.cfg.Boot.UntilStdin = true
+	return n
+}
+
+// startDriver runs the node's local driver.
+func (n *node) startDriver() {
+	t := n.lab.t
+	d, err := local.Open(local.Config{
+		Root: filepath.Join(n.dir, "local"), Node: n.name, KubeletDir: filepath.Join(n.dir, "kubelet"),
+		ConsumerRoot: filepath.Join(n.dir, "consumer"), Proc: "/proc", FolderMode: 0o755,
+	}, zap.NewNop())
+	must(t, err)
+	must(t, d.Recover(t.Context()))
+	n.driver, n.make = d, local.NewController(d)
+	listener, err := server.Listen(filepath.Join(n.dir, "c.sock"))
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, listener, consumer.NewServer(d, zap.NewNop(), nil)) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		d.Close()
+	})
+}
+
+// start runs the node's replica host as a process.
+func (n *node) start() {
+	n.lab.t.Helper()
+	n.launch(n.cfg)
+	n.lab.t.Cleanup(func() { n.kill() })
+}
+
+// launch starts a host with a configuration.
+func (n *node) launch(cfg Config) {
+	t := n.lab.t
+	t.Helper()
+	c := hostConfig{Config: cfg, Ports: map[string]int{}, Nodes: n.lab.where}
+	for _, o := range n.lab.nodes {
+		c.Ports[o.name] = o.port
+	}
+	b, err := json.Marshal(c)
+	must(t, err)
+	path := filepath.Join(n.dir, "config.json")
+	must(t, os.WriteFile(path, b, 0o600))
+	log, err := os.OpenFile(filepath.Join(n.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), hostVar+"="+path)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	n.stop, err = cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	n.host, n.log, n.ended = cmd, log, make(chan error, 1)
+	go func(ended chan error) { ended <- cmd.Wait(); log.Close() }(n.ended)
+}
+
+// kill ends the host with SIGKILL.
+func (n *node) kill() {
+	if n.host == nil {
+		return
+	}
+	_ = n.host.Process.Kill()
+	<-n.ended
+	n.host = nil
+}
+
+// volume makes what the manager makes: trust, backing claims and volumes, and the
+// volume's record.
+func (l *lab) volume(name string, nodes ...string) *api.ReplicatedVolume {
+	l.t.Helper()
+	ca, err := pki.NewCA(name, time.Now)
+	must(l.t, err)
+	l.cas[name] = ca
+	v := &api.ReplicatedVolume{Spec: api.ReplicatedVolumeSpec{
+		AccessMode: api.ReadWriteMany, ReplicaCount: int32(len(nodes)), Capacity: quantity(l.t, "1Gi"), Quota: api.QuotaNone,
+		BackingStorageClass: "local", Runtime: api.RuntimeShared,
+		Claim: api.ClaimReference{Namespace: "default", Name: "app", UID: strings.TrimPrefix(name, "pvc-")},
+	}}
+	v.Name = name
+	for i, n := range nodes {
+		index := int32(i + 1)
+		v.Spec.Replicas = append(v.Spec.Replicas, api.ReplicaSpec{
+			Index: index, Node: n, Incarnation: 1, Member: int64(index), Placement: 1, State: api.StateServing,
+		})
+		l.where[api.ReplicaName(name, index)] = n
+	}
+	made, err := l.kube.CreateVolume(l.t.Context(), v)
+	must(l.t, err)
+	for i, n := range nodes {
+		l.trust(ca, name, int32(i+1))
+		l.backing(name, int32(i+1), l.nodes[n])
+	}
+	return made
+}
+
+func quantity(t *testing.T, text string) api.Quantity {
+	t.Helper()
+	var q api.Quantity
+	must(t, q.UnmarshalJSON([]byte(`"`+text+`"`)))
+	return q
+}
+
+// trust makes a replica's Secret.
+func (l *lab) trust(ca *pki.CA, volume string, index int32) {
+	l.t.Helper()
+	name := api.ReplicaName(volume, index)
+	srv, err := ca.IssueServer(name, api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName))
+	must(l.t, err)
+	peer, err := ca.Issue(pki.RolePeer, name)
+	must(l.t, err)
+	must(l.t, l.kube.CreateSecret(l.t.Context(), kube.Secret{
+		Namespace: api.TrustNamespace, Name: name, Labels: api.Labels(volume, index),
+		Data: map[string][]byte{
+			"ca.crt": ca.KeyPair().Cert, "server.crt": srv.Cert, "server.key": srv.Key, "peer.crt": peer.Cert, "peer.key": peer.Key,
+		},
+	}))
+}
+
+// backing makes a replica's backing volume on a node, and the bound claim.
+func (l *lab) backing(volume string, index int32, n *node) {
+	l.t.Helper()
+	name := api.ReplicaName(volume, index)
+	got, err := n.make.CreateVolume(l.t.Context(), &csi.CreateVolumeRequest{
+		Name: "pv-" + name, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
+		VolumeCapabilities: []*csi.VolumeCapability{{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		}},
+	})
+	must(l.t, err)
+	size := map[string]any{"storage": "1Mi"}
+	modes := []string{"ReadWriteOnce"}
+	l.create("/api/v1/persistentvolumes", map[string]any{
+		"metadata": map[string]any{"name": "pv-" + name},
+		"spec": map[string]any{
+			"capacity": size, "accessModes": modes, "storageClassName": "local", "persistentVolumeReclaimPolicy": "Delete",
+			"csi":      map[string]any{"driver": api.DriverLocal, "volumeHandle": got.Volume.VolumeId},
+			"claimRef": map[string]any{"namespace": api.DefaultNamespace, "name": name},
+		},
+	})
+	claims := "/api/v1/namespaces/" + api.DefaultNamespace + "/persistentvolumeclaims"
+	l.create(claims, map[string]any{
+		"metadata": map[string]any{"name": name, "labels": api.Labels(volume, index)},
+		"spec": map[string]any{
+			"accessModes": modes, "storageClassName": "local", "volumeName": "pv-" + name,
+			"resources": map[string]any{"requests": size},
+		},
+	})
+	l.patch(claims+"/"+name+"/status", map[string]any{"status": map[string]any{"phase": "Bound"}})
+}
+
+// status waits until a replica's status is as wanted.
+func (l *lab) status(volume string, index int32, what string, want func(api.ReplicaStatus) bool) api.ReplicaStatus {
+	l.t.Helper()
+	var last api.ReplicaStatus
+	l.eventually(fmt.Sprintf("%s: %s", api.ReplicaName(volume, index), what), func() error {
+		v, err := l.kube.Volume(l.t.Context(), volume)
+		if err != nil {
+			return err
+		}
+		for _, st := range v.Status.Replicas {
+			if st.Index == index {
+				if last = st; want(st) {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("status is %+v", last)
+	})
+	return last
+}
+
+func inPhase(p api.ReplicaPhase, reason string) func(api.ReplicaStatus) bool {
+	return func(st api.ReplicaStatus) bool { return st.Phase == p && st.Reason == reason }
+}
+
+// serving waits until the volume's replicas are served and one coordinates.
+func (l *lab) serving(v *api.ReplicatedVolume) {
+	l.t.Helper()
+	for _, r := range v.Spec.Replicas {
+		l.status(v.Name, r.Index, "is served", func(st api.ReplicaStatus) bool {
+			return st.Phase == api.ReplicaRunning && st.Reason == api.HostReasonServing && st.Role != api.RoleNone && st.Role != api.RoleCandidate
+		})
+	}
+}
+
+// ask asks a replica's worker for its report.
+func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
+	l.t.Helper()
+	operator, err := l.cas[volume].Issue(pki.RoleOperator, "test")
+	must(l.t, err)
+	creds, err := pki.NewCredentials(func() (pki.Bundle, error) {
+		return pki.Bundle{CA: l.cas[volume].KeyPair().Cert, Pair: operator}, nil
+	}, time.Now, zap.NewNop())
+	must(l.t, err)
+	v, err := l.kube.Volume(l.t.Context(), volume)
+	must(l.t, err)
+	for _, st := range v.Status.Replicas {
+		if st.Index == index && st.Address != "" {
+			ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
+			defer cancel()
+			return worker.Ask(ctx, st.Address, creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
+		}
+	}
+	return nil, fmt.Errorf("replica %d has no address", index)
+}
+
+// update changes the volume's spec.
+func (l *lab) update(volume string, change func(*api.ReplicatedVolume)) {
+	l.t.Helper()
+	l.eventually("update volume", func() error {
+		v, err := l.kube.Volume(l.t.Context(), volume)
+		if err != nil {
+			return err
+		}
+		change(v)
+		_, err = l.kube.UpdateVolume(l.t.Context(), v)
+		return err
+	})
+}

@@ -1,0 +1,125 @@
+package replicahost
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+// obstacle is why a replica does not get on: said in its status, and tried again.
+type obstacle struct {
+	phase           api.ReplicaPhase
+	reason, message string
+	final           bool // nothing changes it but another assignment
+}
+
+// stopped says that the replica is to stop, which is no obstacle to speak of.
+var stopped = &obstacle{}
+
+func pending(reason, format string, args ...any) *obstacle {
+	return &obstacle{phase: api.ReplicaPending, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func unavailable(reason, format string, args ...any) *obstacle {
+	return &obstacle{phase: api.ReplicaUnavailable, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func stateLost(format string, args ...any) *obstacle {
+	return &obstacle{phase: api.ReplicaStateLost, reason: api.HostReasonStateLost, message: fmt.Sprintf(format, args...), final: true}
+}
+
+// messageMost bounds a message, as the resource does.
+const messageMost = 1000
+
+// say sets the replica's state.
+func (r *replica) say(phase api.ReplicaPhase, reason, message string) {
+	if len(message) > messageMost {
+		message = message[:messageMost] + "…"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := &r.mu.status
+	if st.Phase == phase && st.Reason == reason && st.Message == message {
+		return
+	}
+	if st.Phase != phase || st.Reason != reason {
+		now := api.Time{Time: time.Now().UTC()}
+		st.Since = &now
+		r.log.Info("replica", zap.String("phase", string(phase)), zap.String("reason", reason), zap.String("message", message))
+	}
+	st.Phase, st.Reason, st.Message = phase, reason, message
+	if phase != api.ReplicaRunning && phase != api.ReplicaRebuilding {
+		st.Role, st.Term, st.Lag, st.Address = "", 0, 0, ""
+	}
+	r.host.tell(r.volume)
+}
+
+func (r *replica) stuck(o *obstacle) { r.say(o.phase, o.reason, o.message) }
+
+// snapshot is the state as it is now.
+func (r *replica) snapshot() api.ReplicaStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.status
+}
+
+// reportEvery is how often a running replica's part in the log is looked at;
+// numbers alone are told to the API only every statusEvery.
+const (
+	reportEvery = 2 * time.Second
+	statusEvery = 30 * time.Second
+)
+
+// follow keeps a running worker's state up to date until ctx ends.
+func (r *replica) follow(ctx context.Context, addr string, report func() worker.Report) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		r.running(addr, report())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// running says how a worker that listens is.
+func (r *replica) running(addr string, rep worker.Report) {
+	switch {
+	case rep.Rebuild != nil:
+		r.say(api.ReplicaRebuilding, api.HostReasonCatchingUp, "receiving a checkpoint")
+	case !rep.Serving || rep.Fenced:
+		r.say(api.ReplicaRunning, api.HostReasonCatchingUp, "applying what it may have confirmed")
+	default:
+		r.say(api.ReplicaRunning, api.HostReasonServing, "")
+		if rep.Coordinator != 0 {
+			r.settle()
+		}
+	}
+	role := roles[rep.Role]
+	if role == api.RoleFollower && rep.Coordinator == 0 {
+		role = api.RoleNone
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := &r.mu.status
+	moved := st.Role != role || st.Term != int64(rep.Term) || st.Address != addr
+	st.Role, st.Term, st.Address = role, int64(rep.Term), addr
+	st.AppliedIndex, st.Lag = int64(rep.Applied), int64(rep.Commit)-int64(rep.Applied)
+	if moved {
+		r.host.tell(r.volume)
+	}
+}
+
+var roles = map[string]api.ReplicaRole{
+	"coordinator": api.RoleCoordinator, "follower": api.RoleFollower, "learner": api.RoleLearner, "candidate": api.RoleCandidate,
+}
+
+// hostReasonStarting is the reason of a worker that opens its replica.
+const hostReasonStarting = "OpeningReplica"
