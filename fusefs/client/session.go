@@ -182,10 +182,6 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 // TryCall answers from memory without blocking, if leases allow it.
 func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 	kind := req.Op.Kind()
-	if kind.Mutation() {
-		rep, v := s.tryAhead(req)
-		return rep, v == done
-	}
 	if !kind.Query() || !s.leased() {
 		return nil, false
 	}
@@ -196,6 +192,13 @@ func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 		rep = s.cache.answer(req.Op)
 	}
 	return rep, rep != nil
+}
+
+// TryChange answers a mutation ahead of the log without blocking, if leases allow
+// it.
+func (s *Session) TryChange(req *fsop.Request) (*fsop.Reply, bool) {
+	rep, v := s.tryAhead(req)
+	return rep, v == done
 }
 
 // opened records what a successful request opens.

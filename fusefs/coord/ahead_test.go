@@ -17,7 +17,7 @@ func warm(t *testing.T, m *mount, name string) fsop.Ino {
 	dir := m.ok(&fsop.Create{Parent: fsop.Root, Name: []byte(name), Mode: fsop.TypeDir | 0o755, Excl: true}).Attrs[0].Ino
 	for i := range 200 {
 		file := &fsop.Create{Parent: dir, Name: []byte("warm"), Mode: fsop.TypeFile | 0o644, Excl: true}
-		if _, ok := m.TryCall(&fsop.Request{Op: file}); ok {
+		if _, ok := m.TryChange(&fsop.Request{Op: file}); ok {
 			m.ok(&fsop.Unlink{Parent: dir, Name: []byte("warm")})
 			return dir
 		}
@@ -34,7 +34,11 @@ func warm(t *testing.T, m *mount, name string) fsop.Ino {
 // try answers an operation from memory, or fails the test.
 func (m *mount) try(op fsop.Op) *fsop.Reply {
 	m.w.t.Helper()
-	rep, ok := m.TryCall(&fsop.Request{Op: op})
+	ask := m.TryChange
+	if op.Kind().Query() {
+		ask = m.TryCall
+	}
+	rep, ok := ask(&fsop.Request{Op: op})
 	if !ok || rep.Errno != fsop.OK {
 		m.w.t.Fatalf("%T is not done ahead of the log: %+v", op, rep)
 	}
@@ -144,7 +148,7 @@ func TestAheadOverElections(t *testing.T) {
 		w.hold()
 		for i := range 40 {
 			rec := fmt.Appendf(nil, "%d.%d;", round, i)
-			if _, ok := a.TryCall(&fsop.Request{Op: &fsop.Write{Ino: f, Append: true, Data: rec}}); ok {
+			if _, ok := a.TryChange(&fsop.Request{Op: &fsop.Write{Ino: f, Append: true, Data: rec}}); ok {
 				want = append(want, rec...)
 			}
 		}
@@ -170,7 +174,7 @@ func TestQueueOutlivesItsProcess(t *testing.T) {
 	dir := warm(t, a, "dir")
 	w.hold()
 	create := &fsop.Request{Tag: 9, Op: &fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644, Excl: true}}
-	rep, ok := a.TryCall(create)
+	rep, ok := a.TryChange(create)
 	if !ok {
 		t.Fatal("not done ahead of the log")
 	}

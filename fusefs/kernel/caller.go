@@ -10,11 +10,17 @@ import (
 // is optional: kernel finds them by type assertion once, when a mount starts to
 // serve.
 
-// Cacher answers from memory, mutations too if it may. TryCall never blocks;
-// false means that Call must be asked. It is called with the baton held, so it decides how
+// Cacher answers queries from memory. TryCall never blocks and never sends; false means
+// that Call must be asked. It is called with the baton held, so it decides how
 // fast a mount answers.
 type Cacher interface {
 	TryCall(req *fsop.Request) (*fsop.Reply, bool)
+}
+
+// Ahead answers mutations before they are in the log. TryChange never blocks;
+// false means that nothing has happened and Call must be asked.
+type Ahead interface {
+	TryChange(req *fsop.Request) (*fsop.Reply, bool)
 }
 
 // Finisher learns that the kernel has its answer: tag will not come again, and

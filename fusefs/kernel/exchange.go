@@ -89,15 +89,8 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 	req.Tag = x.tag
-	if !req.Op.Kind().Query() {
-		req.Sub, req.Durable = x.sub, x.durable
-		x.sub++
-		x.mutated = true
-	}
-	if c := x.s.cacher; c != nil {
-		if rep, ok := c.TryCall(req); ok {
-			return checkReply(req.Op, rep)
-		}
+	if rep, ok := x.try(req); ok {
+		return checkReply(req.Op, rep)
 	}
 	x.yield()
 	rep, err := x.s.caller.Call(x.ctx, req)
@@ -105,6 +98,23 @@ func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 		return nil, errnoOf(x.ctx, err)
 	}
 	return checkReply(req.Op, rep)
+}
+
+// try answers without waiting, if the session can.
+func (x *exchange) try(req *fsop.Request) (*fsop.Reply, bool) {
+	if req.Op.Kind().Query() {
+		if c := x.s.cacher; c != nil {
+			return c.TryCall(req)
+		}
+		return nil, false
+	}
+	req.Sub, req.Durable = x.sub, x.durable
+	x.sub++
+	x.mutated = true
+	if a := x.s.ahead; a != nil {
+		return a.TryChange(req)
+	}
+	return nil, false
 }
 
 // checkReply turns a reply that lacks what its kind promises into EIO, so that
