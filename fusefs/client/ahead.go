@@ -20,6 +20,10 @@ const (
 	sendOps      = 128                  // are sent at once, and
 	sendBytes    = 512 << 10            // so many bytes of them
 	reserveCount = 4096                 // inode numbers in a session's range
+
+	// aheadInFlight is how many bytes of them are sent and not applied, beside
+	// those of the mutations that somebody waits for.
+	aheadInFlight = 3 << 20
 )
 
 // Limits bound what a session holds that is not in the log. Zero means default.
@@ -41,6 +45,7 @@ func (l *Limits) setDefaults() {
 type ahead struct {
 	ops, bytes  int    // without an answer
 	last        uint64 // the last of them, or of those before
+	inherited   uint64 // the last of those of an earlier process
 	done        uint64 // everything ahead of the log up to here was applied
 	unsent      int    // operations, and
 	unsentBytes int
@@ -172,13 +177,21 @@ func (s *Session) push(c *call) {
 	if c.ahead.Ino != 0 {
 		a.nextIno = c.ahead.Ino + 1
 	}
-	if a.unsent >= sendOps || a.unsentBytes >= sendBytes {
-		s.sendWindow(true)
-		return
-	}
-	select {
-	case s.kick <- struct{}{}:
+	s.sendSoon()
+}
+
+// sendSoon sends what has gathered, at once if it is much.
+func (s *Session) sendSoon() {
+	a := &s.mu.ahead
+	switch {
+	case a.unsent == 0:
+	case a.unsent >= sendOps, a.unsentBytes >= sendBytes, len(a.waiters) > 0, len(a.recalls) > 0:
+		s.sendWindow()
 	default:
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -239,7 +252,7 @@ func (s *Session) pump(ctx context.Context) {
 		case <-s.cfg.Clock.After(linger):
 		}
 		s.mu.Lock()
-		s.sendWindow(true)
+		s.sendWindow()
 		s.mu.Unlock()
 	}
 }
@@ -247,6 +260,7 @@ func (s *Session) pump(ctx context.Context) {
 // sendRun sends consecutive operations ahead of the log from the next number on,
 // as far as the window allows.
 func (s *Session) sendRun() {
+	a := &s.mu.ahead
 	st := fsop.Stream{Session: s.mu.id, Epoch: s.mu.epoch, First: s.mu.sendNext, Ack: s.mu.acked}
 	var ops [][]byte
 	size := 0
@@ -257,18 +271,32 @@ func (s *Session) sendRun() {
 		}
 		ops = append(ops, c.enc)
 		size += len(c.enc)
+		c.sent = true
+		a.unsent--
+		a.unsentBytes -= len(c.enc)
 		s.mu.sendNext++
-		if s.mu.ahead.unsent > 0 {
-			s.mu.ahead.unsent--
-		}
 	}
-	s.mu.ahead.unsentBytes -= min(size, s.mu.ahead.unsentBytes)
 	s.mu.link.send(0, fsop.AppendStream(make([]byte, 0, 64+size), &st, ops))
 }
 
 // inWindow reports whether the log may hold a call's answer beside all those that
-// are not acknowledged.
-func (s *Session) inWindow(c *call) bool { return c.seq-s.mu.acked <= fsop.WindowMax }
+// are not acknowledged, and the connection its bytes.
+func (s *Session) inWindow(c *call) bool {
+	a := &s.mu.ahead
+	if c.ahead != nil && a.bytes-a.unsentBytes > aheadInFlight {
+		return false
+	}
+	return c.seq-s.mu.acked <= fsop.WindowMax
+}
+
+// unsend takes that nothing ahead of the log is on its way.
+func (s *Session) unsend() {
+	a := &s.mu.ahead
+	a.unsent, a.unsentBytes = a.ops, a.bytes
+	for _, c := range s.mu.window {
+		c.sent = false
+	}
+}
 
 // appliedTo takes that everything ahead of the log up to a number was applied,
 // at index or before; the lock is held.
@@ -281,9 +309,7 @@ func (s *Session) appliedTo(through, index uint64) {
 	}
 	a.done = max(a.done, through)
 	s.settleWaiters()
-	if a.unsent >= sendOps/2 || len(a.waiters) > 0 || len(a.recalls) > 0 {
-		s.sendWindow(true)
-	}
+	s.sendSoon()
 }
 
 // retire forgets an operation that was applied, or lost.
@@ -299,6 +325,10 @@ func (s *Session) drop(c *call, index uint64) {
 	delete(s.mu.window, c.seq)
 	a.ops--
 	a.bytes -= len(c.enc)
+	if !c.sent {
+		a.unsent--
+		a.unsentBytes -= len(c.enc)
+	}
 	s.cache.applied(c.touched, index)
 	close(c.done)
 }
@@ -340,7 +370,7 @@ func (s *Session) recalled(l *link, n *fsop.Notice) {
 		return
 	}
 	s.mu.ahead.recalls = append(s.mu.ahead.recalls, r)
-	s.sendWindow(true)
+	s.sendWindow()
 }
 
 func (s *Session) yield(r *recall) {
@@ -362,7 +392,7 @@ func (s *Session) drain(ctx context.Context, upTo uint64) error {
 	}
 	w := waiter{upTo, make(chan struct{})}
 	a.waiters = append(a.waiters, w)
-	s.sendWindow(true)
+	s.sendWindow()
 	s.mu.Unlock()
 	var late <-chan time.Time
 	if s.cfg.QuorumWait > 0 {
@@ -436,7 +466,7 @@ func (s *Session) broke(seq, index uint64) {
 	}
 	s.mu.next++
 	s.mu.window[c.seq] = c
-	s.sendWindow(true)
+	s.sendWindow()
 }
 
 // owe notes whom to tell that an operation is lost.

@@ -90,6 +90,9 @@ func (s *Session) inheritAhead(h *inheritance) error {
 		a.last = max(a.last, q.Seq)
 		a.ops++
 		a.bytes += len(c.enc)
+		a.unsent++
+		a.unsentBytes += len(c.enc)
+		a.inherited = q.Seq
 		s.cache.soil(c.touched, q.Seq)
 	}
 	return nil
@@ -144,7 +147,7 @@ func (s *Session) Resumed(tags []uint64) {
 	if s.mu.link != nil {
 		s.markFinished(max(s.mu.link.lastApplied, min(s.mu.ahead.done, s.mu.sendNext-1)))
 		s.plugGaps(s.mu.sendNext - 1)
-		s.sendWindow(true)
+		s.sendWindow()
 	}
 }
 

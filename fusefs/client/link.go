@@ -219,6 +219,7 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	l.ttl = leaseTerm(a.TTL)
 	s.mu.expires = l.attachAt + l.ttl
 	s.mu.ahead.recalls = nil
+	s.unsend()
 	s.granted(a.Now, a.Room)
 	s.log.Info("attached", zap.Uint64("session", a.Session), zap.Uint64("member", l.member.ID), zap.Uint64("term", a.Term))
 	queries := s.mu.pending
@@ -249,7 +250,7 @@ func (s *Session) repeat(lastApplied uint64) {
 			s.transmit(c)
 		}
 	}
-	s.sendWindow(true)
+	s.sendWindow()
 }
 
 // leaseTerm is how long leases hold, counted from before the request that a

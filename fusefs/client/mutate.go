@@ -59,7 +59,7 @@ func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
 	if c.seq < s.mu.sendNext && s.mu.link != nil {
 		s.transmit(c) // inherited, and applied already
 	}
-	s.sendWindow(true)
+	s.sendWindow()
 	s.mu.Unlock()
 	<-c.done
 	return c.rep, c.err
@@ -88,9 +88,9 @@ func (s *Session) number(c *call, req *fsop.Request) error {
 	return nil
 }
 
-// sendWindow sends what is next in the stream, as long as there is no gap. What
-// is ahead of the log lingers at the end, unless it is urgent.
-func (s *Session) sendWindow(urgent bool) {
+// sendWindow sends what is next in the stream, as long as there is no gap and the
+// window has room.
+func (s *Session) sendWindow() {
 	if s.mu.link == nil {
 		return
 	}
@@ -100,9 +100,6 @@ func (s *Session) sendWindow(urgent bool) {
 			return
 		}
 		if c.ahead != nil {
-			if !urgent && s.mu.ahead.unsent < sendOps {
-				return
-			}
 			s.sendRun()
 			continue
 		}
@@ -145,9 +142,7 @@ func (s *Session) Finish(tag uint64) {
 		s.finish(seq)
 	}
 	delete(s.mu.given, tag)
-	if s.mu.ahead.unsent >= sendOps {
-		s.sendWindow(true)
-	}
+	s.sendSoon()
 }
 
 // finish moves the acknowledged mark; the lock is held.
@@ -211,7 +206,7 @@ func (s *Session) repeated(c *call) bool {
 	} else {
 		s.mu.given[r.Tag] = append(s.mu.given[r.Tag], c.seq)
 	}
-	s.sendWindow(true)
+	s.sendWindow()
 	return true
 }
 

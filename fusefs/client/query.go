@@ -65,7 +65,10 @@ func (s *Session) settled(ctx context.Context, op fsop.Op) error {
 	case *fsop.Seek:
 		subject = o.Ino
 	}
-	if subject != 0 && !s.cache.isDirty(subject) {
+	s.mu.Lock()
+	strange := s.mu.ahead.done < s.mu.ahead.inherited // what those touch is not known exactly
+	s.mu.Unlock()
+	if subject != 0 && !strange && !s.cache.isDirty(subject) {
 		return nil
 	}
 	return s.drain(ctx, ^uint64(0))

@@ -124,7 +124,8 @@ type call struct {
 	given    bool          // the caller was told that no answer is known, or there is none
 	plug     bool          // finished as soon as it has its answer: the kernel waits for none
 	ahead    *fsop.Ahead   // answered ahead of the log: as it is logged,
-	enc      []byte        // encoded, and
+	enc      []byte        // encoded,
+	sent     bool          // on the present connection, and
 	touched  []fsop.Ino    // what it changes
 	rep      *fsop.Reply
 	err      error

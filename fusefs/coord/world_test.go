@@ -35,6 +35,7 @@ type world struct {
 	held     bool    // proposals wait in limbo
 	limbo    []entry // proposed and not committed
 	orderly  bool    // mounts wait for the log
+	pipes    []*pipe // every connection so far
 	replicas []*replica
 }
 
@@ -324,8 +325,20 @@ func (w *world) Dial(_ context.Context, m client.Member) (client.Wire, error) {
 	r := w.replicas[m.ID-1]
 	p := &pipe{toClient: make(chan func(client.Receiver), 1024), toServer: make(chan func(*coord.Link), 1024), closed: make(chan struct{})}
 	p.link = r.coord.Open(server{p}, fmt.Sprintf("pipe to %d", m.ID))
+	w.mu.Lock()
+	w.pipes = append(w.pipes, p)
+	w.mu.Unlock()
 	go p.serve()
 	return p, nil
+}
+
+// cut ends the nth last connection.
+func (w *world) cut(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < len(w.pipes) {
+		w.pipes[len(w.pipes)-1-n].Close()
+	}
 }
 
 // pipe carries frames both ways in order, like a connection.
