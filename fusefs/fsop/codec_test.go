@@ -269,6 +269,37 @@ func FuzzDecodeMessage(f *testing.F) { fuzz(f, "message") }
 func FuzzDecodeAnswer(f *testing.F)  { fuzz(f, "answer") }
 func FuzzDecodeNotice(f *testing.F)  { fuzz(f, "notice") }
 
+func FuzzDecodeAhead(f *testing.F) {
+	for _, o := range sampleMessages()["stream"].Stream.Ops {
+		f.Add(AppendAhead(nil, o))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := DecodeAhead(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error %v is not ErrMalformed", err)
+			}
+			return
+		}
+		if out := AppendAhead(nil, o); !bytes.Equal(out, b) {
+			t.Fatalf("decoded %x\nencoded %x", b, out)
+		}
+	})
+}
+
+// TestStreamIsOneMessage holds AppendStream, which takes encoded operations, and
+// AppendMessage together.
+func TestStreamIsOneMessage(t *testing.T) {
+	m := sampleMessages()["stream"]
+	var ops [][]byte
+	for _, o := range m.Stream.Ops {
+		ops = append(ops, AppendAhead(nil, o))
+	}
+	if got, want := AppendStream(nil, m.Stream, ops), AppendMessage(nil, m); !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
+
 // BenchmarkRequest is the cost of one 4 KiB write on the wire.
 func BenchmarkRequest(b *testing.B) {
 	req := sampleRequest(&Write{Ino: 7, Offset: 4096, Data: make([]byte, 4096)})

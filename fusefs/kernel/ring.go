@@ -89,21 +89,32 @@ func (r *ring) reset() {
 	r.items = nil
 }
 
-// load indexes what an earlier process left. What can't be a record ends it.
+// load indexes what an earlier process left. What can't be a record, and what
+// comes behind it, is dropped.
 func (r *ring) load(mem memory) {
 	r.mem = mem
-	off, tail := r.ends()
-	for n := 0; off != tail && off >= 0 && off <= ringSize-ringHead && n < ringSize/ringHead; n++ {
-		size := r.mem.load32(offRingData + off)
-		if size == ringSkip && off > tail {
-			off = 0
-			continue
+	head, tail := r.ends()
+	if head|tail >= ringSize || (head|tail)%8 != 0 {
+		r.publish(0, 0)
+		return
+	}
+	off := head
+	for wrapped := false; off != tail; {
+		size := ringSkip
+		if off <= ringSize-ringHead {
+			size = r.mem.load32(offRingData + off)
 		}
-		if size == ringSkip || int(size) > ringSize-off-ringHead {
+		switch {
+		case size == ringSkip && off > tail && !wrapped:
+			off, wrapped = 0, true
+			continue
+		case size == ringSkip, int(size) > ringSize-off-ringHead, off < tail && off+ringNeed(int(size)) > tail:
+			r.publish(head, off)
 			return
 		}
 		end := (off + ringNeed(int(size))) % ringSize
 		r.items = append(r.items, ringItem{r.mem.load64(offRingData + off + 8), off, end})
+		wrapped = wrapped || end < off
 		off = end
 	}
 }
