@@ -115,7 +115,7 @@ func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
 	if p == nil || a.room < fsop.AheadRoom(op.Op) {
 		return nil, unable
 	}
-	op.Expect = fsop.Outcome(p.reply)
+	op.Expect = fsop.After(fsop.Outcome(p.reply), s.cache.changed(op.Op))
 	enc := fsop.AppendAhead(make([]byte, 0, 128+dataLen(op.Op)), op)
 	if a.ops >= s.limits.QueueOps || a.bytes+len(enc) > s.limits.QueueBytes || !s.cfg.Ledger.Fits(len(enc)) {
 		return nil, full
@@ -493,25 +493,11 @@ func (s *Session) loseAhead() {
 // touchedBy lists the inodes that a queued operation of an earlier process
 // changes, as far as the operation tells.
 func touchedBy(o *fsop.Ahead) []fsop.Ino {
-	var inos []fsop.Ino
-	if o.Ino != 0 {
-		inos = append(inos, o.Ino)
+	inos := fsop.Names(o.Op)
+	if len(inos) == 2 && inos[0] == inos[1] {
+		inos = inos[:1]
 	}
-	switch o := o.Op.(type) {
-	case *fsop.Create:
-		inos = append(inos, o.Parent)
-	case *fsop.Link:
-		inos = append(inos, o.Ino, o.Parent)
-	case *fsop.Unlink:
-		inos = append(inos, o.Parent)
-	case *fsop.Rename:
-		inos = append(inos, o.Parent)
-		if o.NewParent != o.Parent {
-			inos = append(inos, o.NewParent)
-		}
-	case *fsop.SetAttr:
-		inos = append(inos, o.Ino)
-	case *fsop.Write:
+	if o.Ino != 0 {
 		inos = append(inos, o.Ino)
 	}
 	return inos

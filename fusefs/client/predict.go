@@ -342,6 +342,16 @@ func (c *cache) predictRename(a *fsop.Ahead, o *fsop.Rename, now fsop.Time) *pla
 	return &plan{reply: r, names: []nameChange{{o.Parent, o.Name, 0}, {o.NewParent, o.NewName, n.Ino}}}
 }
 
+// changed tells when the inodes that an operation names changed last.
+func (c *cache) changed(op fsop.Op) (times []fsop.Time) {
+	for _, ino := range fsop.Names(op) {
+		if r := c.get(ino); r != nil {
+			times = append(times, r.attr.Ctime)
+		}
+	}
+	return times
+}
+
 // commit makes the plan what the cache shows, before the log does: the inodes
 // are dirty until operation seq has been applied.
 func (c *cache) commit(p *plan, seq uint64) (touched []fsop.Ino) {

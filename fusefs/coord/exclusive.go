@@ -196,7 +196,7 @@ func (c *Coordinator) deliverAhead(s *session, seq uint64, o *fsop.Ahead, res *t
 	case res.Status == tree.Fenced:
 	case res.Status == tree.Gap:
 		c.log.Error("a proposed operation was refused", zap.Uint64("session", s.id), zap.Uint64("seq", seq))
-	case res.Status == tree.Duplicate, fsop.Outcome(res.Reply) == o.Expect:
+	case res.Status == tree.Duplicate, !res.Broke:
 		s.applied = max(s.applied, seq)
 	case s.broke == 0:
 		s.broke = seq

@@ -132,11 +132,15 @@ func (c *Coordinator) want(m *mutation, inos []fsop.Ino) {
 
 func (c *Coordinator) unwant(m *mutation) {
 	for _, ino := range m.wants {
-		if c.wanted[ino]--; c.wanted[ino] == 0 {
-			delete(c.wanted, ino)
-		}
+		c.unwanted(ino)
 	}
 	m.wants = nil
+}
+
+func (c *Coordinator) unwanted(ino fsop.Ino) {
+	if c.wanted[ino]--; c.wanted[ino] == 0 {
+		delete(c.wanted, ino)
+	}
 }
 
 // recall asks the other holders of inos to give them up before m goes on, and
@@ -157,8 +161,13 @@ func (c *Coordinator) ask(n *fsop.Notice, rec *notice) {
 	n.ID = c.nextNotice
 	c.notices[n.ID] = rec
 	c.push(rec.session.link, n)
-	for _, ino := range rec.inos {
-		rec.owed = rec.owed || n.Kind == fsop.NoticeRecall && rec.session.leases[ino]
+	if n.Kind == fsop.NoticeRecall {
+		// Nothing is granted on them before the answer, or that would seem to give
+		// up the new lease.
+		for _, ino := range rec.inos {
+			c.wanted[ino]++
+			rec.owed = rec.owed || rec.session.leases[ino]
+		}
 	}
 	if rec.owed {
 		rec.session.owing++
@@ -194,6 +203,7 @@ func (c *Coordinator) settle(id uint64, rec *notice, open []fsop.Ino) {
 		return
 	}
 	for _, ino := range rec.inos {
+		c.unwanted(ino)
 		if rec.share {
 			c.downgrade(rec.session, ino)
 		} else {

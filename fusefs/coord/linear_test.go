@@ -25,7 +25,8 @@ func TestLinearizable(t *testing.T) {
 	for seed := range *worldSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			h := runWorld(t, uint64(seed), 400*time.Millisecond)
+			w := newWorld(t, 3)
+			h := runWorld(t, w, uint64(seed), 400*time.Millisecond)
 			if res := porcupine.CheckEventsTimeout(filesModel, h.events(), 30*time.Second); res != porcupine.Ok {
 				t.Fatalf("the history is %v", res)
 			}
@@ -130,8 +131,7 @@ func (h *history) returned(client, id int, out outcome) {
 func (h *history) events() []porcupine.Event { return h.list }
 
 // runWorld lets three sessions with two users each work for a while.
-func runWorld(t *testing.T, seed uint64, long time.Duration) *history {
-	w := newWorld(t, 3)
+func runWorld(t *testing.T, w *world, seed uint64, long time.Duration) *history {
 	w.elect(0, false)
 	h := &history{}
 	const sessions = 3
@@ -239,7 +239,7 @@ func (u *user) ask(m *mount, s step, op fsop.Op) {
 		}
 	}
 	out.errno = rep.Errno
-	if s.kind == "size" || s.kind == "append" {
+	if rep.Errno == fsop.OK && (s.kind == "size" || s.kind == "append") {
 		out.size = rep.Attrs[0].Size
 	}
 	u.h.returned(u.id, id, out)

@@ -53,75 +53,88 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 // execute answers a query, now or after what it waits for.
 func (c *Coordinator) execute(q *asking) {
 	c.cfg.Spawn(func() {
-		rep, failure := c.answer(q)
-		c.lock()
-		defer c.unlock()
-		switch {
-		case failure != nil:
-			c.fail(q.link, q.id, failure)
-		case rep != nil:
-			c.reply(q.link, q.id, rep)
-		default:
-			return // it waits
+		if q.req.UnderLease && c.answerUnderLease(q) {
+			return
 		}
-		q.link.queries--
-		c.noLongerWants(q)
+		if failure := c.answer(q); failure != nil {
+			c.lock()
+			defer c.unlock()
+			c.fail(q.link, q.id, failure)
+			c.answered(q)
+		}
 	})
+}
+
+// answered ends a query.
+func (c *Coordinator) answered(q *asking) {
+	q.link.queries--
+	c.noLongerWants(q)
 }
 
 func (c *Coordinator) noLongerWants(q *asking) {
 	for _, ino := range q.wants {
-		if c.wanted[ino]--; c.wanted[ino] == 0 {
-			delete(c.wanted, ino)
-		}
+		c.unwanted(ino)
 	}
 	q.wants = nil
 }
 
-// answer executes a query under the session's leases if it may, else after a
-// quorum round. Without any result the query waits.
-func (c *Coordinator) answer(q *asking) (*fsop.Reply, *fsop.Failure) {
-	s, r := q.s, q.req
-	if r.UnderLease {
-		c.mu.Lock()
-		given := s.given
-		c.mu.Unlock()
-		rep, failure := c.read(s, r.Op)
-		if failure != nil || c.stillHolds(s, q.term, given, r.Op, rep) {
-			return rep, failure
-		}
+// answerUnderLease executes a query under the session's leases, if it has them.
+func (c *Coordinator) answerUnderLease(q *asking) bool {
+	c.mu.Lock()
+	given := q.s.given
+	c.mu.Unlock()
+	rep, failure := c.read(q.s, q.req.Op)
+	c.lock()
+	defer c.unlock()
+	switch {
+	case failure != nil:
+		c.fail(q.link, q.id, failure)
+	case c.stillHolds(q.s, q.term, given, q.req.Op, rep):
+		c.reply(q.link, q.id, rep)
+	default:
+		return false
 	}
+	c.answered(q)
+	return true
+}
+
+// answer executes a query after a quorum round, unless it has to wait for others
+// first. The answer leaves under the lock that decided about its leases.
+func (c *Coordinator) answer(q *asking) *fsop.Failure {
+	s, r := q.s, q.req
 	c.mu.Lock()
 	yielded := c.yielded
 	c.mu.Unlock()
 	if _, failure := c.confirm(); failure != nil {
-		return nil, failure
+		return failure
 	}
 	c.mu.Lock()
 	foreign, quiet := c.mutations-s.mutations, c.quiet(s)
 	c.mu.Unlock()
 	rep, failure := c.read(s, r.Op)
 	if failure != nil {
-		return nil, failure
+		return failure
 	}
 	c.lock()
 	defer c.unlock()
 	if c.term != q.term {
-		return nil, c.notCoordinator()
+		return c.notCoordinator()
 	}
 	if c.hindered(q, rep, yielded) {
-		return nil, nil
+		return nil
 	}
+	c.answered(q)
 	if o, ok := r.Op.(*fsop.Open); ok {
 		if _, going := c.reaping[o.Ino]; going {
-			return &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index}, nil
+			c.reply(q.link, q.id, &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index})
+			return nil
 		}
 	}
-	c.noLongerWants(q)
 	if quiet && foreign == c.mutations-s.mutations {
 		c.grant(s, r.Op, rep)
 	}
-	return rep, nil
+	c.reply(q.link, q.id, rep)
+	return nil
 }
 
 // hindered reports whether what was read may lack what another session has
@@ -213,10 +226,8 @@ func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) 
 
 // stillHolds reports whether s holds everything that the reply shows, and has
 // given up nothing since it was read; it marks the reply so that the client
-// checks its own term.
+// checks its own term. The lock is held.
 func (c *Coordinator) stillHolds(s *session, term, given uint64, op fsop.Op, rep *fsop.Reply) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.term != term || s.given != given || !shows(op, rep) || !c.holds(s, fsop.Covers(op, rep)) {
 		return false
 	}

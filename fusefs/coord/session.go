@@ -179,11 +179,11 @@ func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
 		s.epoch, s.next = info.Epoch, info.LastSeq+1
 	}
 	s.link, l.session = l, s
-	c.release(s)
 	s.ahead, s.applied, s.told, s.broke, s.flushTo = info.Ahead, 0, 0, info.BrokeAt, 0
 	if queued > info.LastSeq {
-		s.flushTo = queued
+		s.flushTo = queued // before anybody goes on who has waited for this session
 	}
+	c.release(s)
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
 	delete(c.unreported, sid)
 	c.abandonReap()

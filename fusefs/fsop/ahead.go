@@ -8,7 +8,7 @@ package fsop
 type Ahead struct {
 	Stamp  Time   // the operation's time
 	Ino    Ino    // of a Create: the new inode, from the session's range
-	Expect uint64 // Outcome of the predicted reply
+	Expect uint64 // After(Outcome of the predicted reply, Ctime of Names)
 	Op     Op
 }
 
@@ -154,6 +154,36 @@ func Outcome(r *Reply) uint64 {
 		h.word(uint64(a.Xattrs)<<32 | uint64(a.Rdev))
 	}
 	return uint64(h)
+}
+
+// After folds into an outcome when the inodes that an operation names changed
+// before it: a change that the session does not know of shows, even where it
+// makes no other difference.
+func After(o uint64, changed []Time) uint64 {
+	h := outcome(o)
+	for _, t := range changed {
+		h.time(t)
+	}
+	return uint64(h)
+}
+
+// Names lists the inodes that an operation that may be ahead of the log names.
+func Names(op Op) []Ino {
+	switch o := op.(type) {
+	case *Create:
+		return []Ino{o.Parent}
+	case *Link:
+		return []Ino{o.Ino, o.Parent}
+	case *Unlink:
+		return []Ino{o.Parent}
+	case *Rename:
+		return []Ino{o.Parent, o.NewParent}
+	case *SetAttr:
+		return []Ino{o.Ino}
+	case *Write:
+		return []Ino{o.Ino}
+	}
+	return nil
 }
 
 type outcome uint64

@@ -38,6 +38,9 @@ type Result struct {
 	// Touched lists the inodes whose attributes, entries, contents, xattrs or
 	// locks the item changed.
 	Touched []fsop.Ino
+	// Broke says that the item was to be ahead of the log and differs from its
+	// prediction, or comes behind one that did.
+	Broke bool
 }
 
 // SessionInfo describes a session.

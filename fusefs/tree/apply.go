@@ -46,7 +46,7 @@ func (x *tx) item(it *fsop.Item, stamp fsop.Time) Result {
 		x.tick(stamp)
 		r := x.control(it.Op)
 		r.Index = x.index
-		return Result{Applied, r, x.touched}
+		return Result{Applied, r, x.touched, false}
 	}
 	status, s := x.fate(it)
 	switch status {
@@ -60,13 +60,13 @@ func (x *tx) item(it *fsop.Item, stamp fsop.Time) Result {
 	if o, ok := it.Op.(*fsop.Ahead); ok {
 		r := x.ahead(s, o)
 		r.Index = x.index
-		return Result{Applied, r, x.touched} // not stored: the session knows it
+		return Result{Applied, r, x.touched, s.broke != 0} // not stored: the session knows it
 	}
 	x.tick(stamp)
 	r := x.orderly(s, it.Op)
 	r.Index = x.index
 	x.storeReply(s, it.Seq, r)
-	return Result{Applied, r, x.touched}
+	return Result{Applied, r, x.touched, false}
 }
 
 // tick gives the item its time: the entry's, but after every earlier item's.

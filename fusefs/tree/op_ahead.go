@@ -33,8 +33,14 @@ func (x *tx) ahead(s *session, o *fsop.Ahead) *fsop.Reply {
 	if x.g.stamp.Before(o.Stamp) {
 		x.g.stamp = o.Stamp
 	}
+	var changed []fsop.Time
+	for _, ino := range fsop.Names(o.Op) {
+		if n := x.inode(ino); n != nil {
+			changed = append(changed, n.ctime)
+		}
+	}
 	r := x.aheadOf(s, o)
-	if fsop.Outcome(r) != o.Expect {
+	if fsop.After(fsop.Outcome(r), changed) != o.Expect {
 		s.broke = s.seq
 	}
 	return r
