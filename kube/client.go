@@ -24,6 +24,8 @@ type Options struct {
 	UserAgent string
 	// Timeout bounds a call that is no watch; 0 stands for DefaultTimeout.
 	Timeout time.Duration
+	// Rate bounds the calls a second; 0 stands for DefaultRate.
+	Rate float32
 	// Wrap puts something around the connection; nil for nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
@@ -31,11 +33,8 @@ type Options struct {
 // DefaultTimeout bounds a call.
 const DefaultTimeout = 15 * time.Second
 
-// Calls a second that a client makes at most, and at once.
-const (
-	callsPerSecond = 50
-	callsAtOnce    = 100
-)
+// DefaultRate is how many calls a second a client makes at most. Twice as many may be made at once.
+const DefaultRate = 50
 
 // Client makes calls. It may be used by several goroutines.
 type Client struct {
@@ -43,6 +42,7 @@ type Client struct {
 	core    kubernetes.Interface
 	volumes rest.Interface
 	timeout time.Duration
+	seen    eventCounts
 }
 
 // Connect makes a client. It makes no call yet.
@@ -71,7 +71,10 @@ func config(kubeconfig string) (*rest.Config, error) {
 
 func newClient(cfg *rest.Config, o Options) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.Burst = callsPerSecond, callsAtOnce
+	if cfg.QPS = o.Rate; cfg.QPS == 0 {
+		cfg.QPS = DefaultRate
+	}
+	cfg.Burst = int(2 * cfg.QPS)
 	if o.UserAgent != "" {
 		cfg.UserAgent = o.UserAgent
 	}

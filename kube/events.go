@@ -2,8 +2,10 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +36,7 @@ func ObjectOfPod(namespace, name, uid string) Object {
 }
 
 // Event tells a user of an object something. The same words about the same
-// object are one Event whose count grows. Warning is for what somebody should look at.
+// object are one Event, whose count is that of this process. Warning is for what somebody should look at.
 func (c *Client) Event(ctx context.Context, component string, about Object, warning bool, reason, message string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -61,13 +63,12 @@ func (c *Client) Event(ctx context.Context, component string, about Object, warn
 	if !AlreadyExists(err) {
 		return wrap(err, "create event")
 	}
-	old, err := events.Get(ctx, e.Name, metav1.GetOptions{})
+	patch, err := json.Marshal(map[string]any{"lastTimestamp": now, "count": c.seen.more(e.Name)})
 	if err != nil {
-		return wrap(err, "get event")
+		return err
 	}
-	old.Count, old.LastTimestamp = old.Count+1, now
-	_, err = events.Update(ctx, old, metav1.UpdateOptions{})
-	return wrap(ignore(err, Conflict), "update event")
+	_, err = events.Patch(ctx, e.Name, mergePatch, patch, metav1.PatchOptions{})
+	return wrap(err, "update event")
 }
 
 // eventMessageMax is what the server takes.
@@ -78,4 +79,23 @@ func eventName(component string, about Object, reason, message string) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s\x00%s", component, about.Kind, about.UID, reason, message)
 	return fmt.Sprintf("%s.%016x", about.Name, h.Sum64())
+}
+
+// eventCounts counts how often this process has told the same.
+type eventCounts struct {
+	mu   sync.Mutex
+	told map[string]int32
+}
+
+// eventCountsMost bounds what is remembered; then counting begins anew.
+const eventCountsMost = 4096
+
+func (e *eventCounts) more(name string) int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.told == nil || len(e.told) >= eventCountsMost {
+		e.told = map[string]int32{}
+	}
+	e.told[name] = max(1, e.told[name]) + 1
+	return e.told[name]
 }

@@ -81,6 +81,7 @@ type WorkerPod struct {
 	Secret      string   // leaf credentials, in the driver's namespace
 	MetricsPort int32
 	Priority    string // priority class, empty for none
+	Bootstrap   bool   // its arguments let it initialise an empty folder
 }
 
 // Paths in a worker Pod.
@@ -99,9 +100,13 @@ func (c *Client) CreateWorkerPod(ctx context.Context, w WorkerPod) error {
 	if r == nil {
 		return fmt.Errorf("volume %s has no replica %d", v.Name, w.Index)
 	}
+	labels := workerSelector(v.Name, w.Index)
+	if w.Bootstrap {
+		labels[api.LabelBootstrap] = "true"
+	}
 	_, err := c.core.CoreV1().Pods(c.ns).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: workerSelector(v.Name, w.Index),
+			Name: name, Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: api.GroupVersion.String(), Kind: api.Kind, Name: v.Name, UID: v.UID, Controller: ptr.To(true),
 			}},

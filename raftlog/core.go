@@ -100,7 +100,7 @@ func (c *core) handle(ev *event) {
 
 // start begins the life of the group: a lone voter need not wait for anybody.
 func (c *core) start() {
-	c.g.cfg.Transport.SetMembers(c.membership.members)
+	c.tellTransport()
 	// Nobody's promise has to be waited for: where there is a leader, the others
 	// refuse, and it is heard soon.
 	c.clock.patience = c.clock.timing.ElectionTicks/6 + 8*c.turn() + c.random(6)
@@ -346,9 +346,20 @@ func (c *core) releaseApplied(entries []*pb.Entry) {
 func (c *core) setMembership(m *membership) {
 	c.membership = m
 	c.log.Info("membership", zap.Any("members", m.members))
-	c.g.cfg.Transport.SetMembers(m.members)
+	c.tellTransport()
 	if c.role != RoleLeader && c.role != RoleCandidate {
 		c.role = c.roleOf(raft.StateFollower)
+	}
+}
+
+// barrier is a transport that refuses former members that it never met.
+type barrier interface{ Bar(removed []uint64) }
+
+func (c *core) tellTransport() {
+	t := c.g.cfg.Transport
+	t.SetMembers(c.membership.members)
+	if b, ok := t.(barrier); ok {
+		b.Bar(c.membership.removed)
 	}
 }
 

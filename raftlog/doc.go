@@ -50,6 +50,7 @@
 //
 //	identity      who this replica is and who the first members were; identity.go
 //	initialising  empty; while Bootstrap is at work: a journal beside it is not one yet
+//	forced        while a forced replacement is at work; force.go
 //	install       while a received checkpoint is being installed; install.go
 //	journal/      package wal
 //

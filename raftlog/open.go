@@ -32,6 +32,9 @@ func Open(cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := forcedUnfinished(cfg); err != nil {
+		return nil, err
+	}
 	if rec.Identity != cfg.Expect {
 		return nil, &StateLostError{Reason: fmt.Sprintf("folder is of %s, not of %s", rec.Identity, cfg.Expect)}
 	}

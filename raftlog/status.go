@@ -38,6 +38,8 @@ type Status struct {
 	// Stateless says that the replica has a journal and votes but no usable
 	// state, and waits for a checkpoint from the leader.
 	Stateless bool
+	// Removed says that the replica was a member and is no more.
+	Removed bool
 	// JournalLastTerm is the term of JournalLast.
 	JournalLastTerm uint64
 	// Active says that heartbeats go at full speed.
@@ -84,6 +86,7 @@ func (c *core) status() Status {
 		JournalBytes: c.g.persister.log.Bytes(),
 		Fenced:       c.fence != nil,
 		Stateless:    c.stateless,
+		Removed:      c.membership.isRemoved(c.id),
 		Active:       !c.clock.slow,
 		Rebuild:      c.g.receiver.status(),
 	}

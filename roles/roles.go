@@ -13,7 +13,12 @@ import (
 	"tak-os.org/tak-replicated/roles/ctl"
 	"tak-os.org/tak-replicated/roles/dev"
 	"tak-os.org/tak-replicated/roles/local"
+	"tak-os.org/tak-replicated/roles/manager"
 	"tak-os.org/tak-replicated/roles/mountowner"
+	"tak-os.org/tak-replicated/roles/node"
+	"tak-os.org/tak-replicated/roles/pernode"
+	"tak-os.org/tak-replicated/roles/registrar"
+	"tak-os.org/tak-replicated/roles/replicahost"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -23,7 +28,12 @@ func Commands() []*cli.Command {
 		dev.Command(),
 		worker.Command(),
 		mountowner.Command(),
+		manager.Command(),
+		node.Command(),
+		replicahost.Command(),
 		local.Command(),
+		pernode.Command(),
+		registrar.Command(),
 		ctl.Command(),
 	}
 }

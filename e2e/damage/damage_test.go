@@ -217,6 +217,13 @@ func TestOldCopy(t *testing.T) {
 			must(t, os.RemoveAll(b.path("tree")))
 			copyTree(t, filepath.Join(b.older, "tree"), b.path("tree"))
 		},
+		"all contents missing": func() {
+			gens, err := filepath.Glob(b.path("tree/gen-*/content"))
+			must(t, err)
+			for _, dir := range gens {
+				must(t, os.RemoveAll(dir))
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if outcome := b.suffer(t, func() bool { do(); return true }); outcome != "repaired" {
@@ -267,7 +274,9 @@ func (b *bench) restarted(t *testing.T) error {
 	t.Helper()
 	var err error
 	for range 4 {
-		err = b.CaughtUp(victim)
+		if err = b.CaughtUp(victim); err == nil {
+			err = b.Scrubbed(victim)
+		}
 		if err == nil || worker.StateLost(err) {
 			return err
 		}

@@ -38,6 +38,7 @@ var kinds = []kind{
 	{"store manifest", storeFile("MANIFEST-"), false, true},
 	{"store options", storeFile("OPTIONS-"), false, true},
 	{"store marker", storeFile("marker."), false, true},
+	{"contents", func(rel string) bool { return strings.Contains(rel, "/content/") }, false, true},
 }
 
 func storeFile(what string) func(string) bool {

@@ -16,7 +16,7 @@ var layers = []struct {
 	{".", []string{"roles"}},
 	{"roles/boot", nil},
 	{"roles/worker", []string{"roles/boot", "fusefs", "raftlog"}},
-	{"roles/mountowner", []string{"roles/boot", "roles/worker", "fusefs", "raftlog/transport"}},
+	{"roles/mountowner", []string{"roles/boot", "roles/worker", "csi", "fusefs", "raftlog/transport"}},
 	{"roles", []string{"roles", "csi", "kube", "fusefs", "raftlog"}},
 	{"csi", nil},
 	{"kube/kubetest", []string{"kube", "e2e/cluster/programs"}}, // starts a real API server for tests
@@ -42,10 +42,10 @@ var thirdParties = []struct {
 	tests []string
 }{
 	{"bazil.org/fuse", []string{"fusefs/kernel"}, nil},
-	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}}, // it makes journals to read
-	{"k8s.io", []string{"kube", "e2e/cluster"}, nil},
+	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}},   // it makes journals to read
+	{"k8s.io", []string{"kube", "e2e/cluster", "csi/registrar"}, nil}, // csi/registrar: the kubelet's registration protocol only
 	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, nil},
-	{"github.com/container-storage-interface/spec", []string{"csi"}, nil},
+	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles"}},
 	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
 	{"github.com/kubernetes-csi/csi-test", []string{"csi/sanitytest"}, []string{"csi", "roles"}},
 	{"github.com/onsi", []string{"csi/sanitytest"}, nil},

@@ -28,6 +28,7 @@ type Options struct {
 	// Each worker's bounds; 0 stands for small ones.
 	CheckpointBytes, JournalBytes, RebuildRate int64
 	TTL                                        time.Duration // 0: 1 s
+	ScrubEvery                                 time.Duration // 0: 200 ms
 }
 
 // Volume is the replicas of one volume.
@@ -61,6 +62,7 @@ func New(t testing.TB, o Options) *Volume {
 	def(&o.JournalBytes, 96<<20)
 	def(&o.RebuildRate, 256<<20)
 	def(&o.TTL, time.Second)
+	def(&o.ScrubEvery, 200*time.Millisecond)
 	core, logs := observer.New(zap.InfoLevel)
 	v := &Volume{
 		Name: fmt.Sprintf("volume-%016x", random()), Dir: t.TempDir(), Log: logs,
@@ -150,7 +152,7 @@ func (v *Volume) Config(n int) worker.Config {
 		Dir: v.ReplicaDir(n), Volume: v.Name, Replica: v.ReplicaName(n), Incarnation: 1, Listen: v.Members[n-1].Addr,
 		Members: v.Members, Trust: v.Trust(v.ReplicaName(n)), Bootstrap: !v.known[n], Record: v.Record(n),
 		CheckpointBytes: v.o.CheckpointBytes, JournalBytes: v.o.JournalBytes, RebuildRate: v.o.RebuildRate,
-		TTL: v.o.TTL, ReserveBytes: 1 << 20, Boot: ops, Ops: ops.NewOps(),
+		ScrubRate: 1 << 30, ScrubEvery: v.o.ScrubEvery, TTL: v.o.TTL, ReserveBytes: 1 << 20, Boot: ops, Ops: ops.NewOps(),
 	}
 }
 
@@ -289,4 +291,23 @@ func (v *Volume) Said(lines int) string {
 		text += fmt.Sprintf("%s %s %s %v\n", e.Level, e.LoggerName, e.Message, e.ContextMap())
 	}
 	return text
+}
+
+// Scrubbed waits until a running worker has begun and ended a scrub from now on
+// that left nothing damaged. It returns an error when the worker ends before.
+func (v *Volume) Scrubbed(n int) (ended error) {
+	v.t.Helper()
+	r := v.Running(n)
+	from := r.Report().Scrub.Rounds
+	v.Wait(fmt.Sprintf("replica %d to be scrubbed", n), func() error {
+		if is, err := r.Ended(); is {
+			ended = errors.Join(errors.New("worker has ended"), err)
+			return nil
+		}
+		if s := r.Report().Scrub; s.Rounds < from+2 || s.Left > 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	return ended
 }

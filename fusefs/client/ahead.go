@@ -377,7 +377,12 @@ func (s *Session) yield(r *recall) {
 	if !r.notice.Share {
 		s.cache.drop(r.notice.Inos)
 	}
-	r.link.acknowledge(r.notice, nil)
+	if r.notice.Share || s.cfg.Linger == nil {
+		r.link.acknowledge(r.notice, nil)
+		return
+	}
+	// Not here: the kernel's side may be asking for the lock, see Keep.
+	go s.settled(r.notice.Inos, func() { r.link.acknowledge(r.notice, nil) })
 }
 
 // drain waits until everything answered ahead of the log so far, or only up to a

@@ -28,13 +28,15 @@ type cache struct {
 	busyAll int                    // own mutations in flight whose victims are unknown
 	busy    map[fsop.Ino]int       // own mutations in flight by inode
 	dirty   map[fsop.Ino]dirtiness // what was answered ahead of the log and is not applied
+	small   small                  // contents of small files
 }
 
 // record is what is known of one leased inode.
 type record struct {
 	attr      fsop.Attr
-	attrAt    uint64 // index, 0: attributes unknown
-	floor     uint64 // nothing older may be stored: the grant's index, or a later own mutation's
+	attrAt    uint64   // index, 0: attributes unknown
+	floor     uint64   // nothing older may be stored: the grant's index, or a later own mutation's
+	dir       fsop.Ino // where it was looked up last, 0: not known
 	names     map[string]child
 	known     uint64 // names that are there; all of them when it equals attr.Entries
 	xattrs    map[string]xattr
@@ -134,6 +136,8 @@ func (c *cache) answer(op fsop.Op) *fsop.Reply {
 		if r := c.usable(o.Ino); r != nil && r.attrAt > 0 && r.attr.Xattrs == 0 {
 			return &fsop.Reply{Index: r.attrAt}
 		}
+	case *fsop.Read:
+		return c.read(o)
 	case *fsop.ReadLink:
 		if r := c.usable(o.Ino); r != nil && r.hasTarget {
 			return &fsop.Reply{Data: r.target}
@@ -155,6 +159,7 @@ func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 		return &fsop.Reply{Errno: fsop.ENOENT}
 	}
 	if r := c.usable(ch.ino); r != nil && r.attrAt > 0 {
+		r.dir = o.Parent
 		return attrReply(r)
 	}
 	return nil
@@ -253,6 +258,8 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 		}
 	case *fsop.GetXattr:
 		c.setXattr(o, rep)
+	case *fsop.ReadMany:
+		c.small.put(rep)
 	}
 }
 
@@ -271,6 +278,9 @@ func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
 		return
 	}
 	r.setChild(name, child{ino, at})
+	if known := c.get(ino); known != nil {
+		known.dir = dir
+	}
 }
 
 // setXattr remembers small values; a query of the wrong size class answers

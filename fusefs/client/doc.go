@@ -28,6 +28,9 @@
 //     keepalive that was confirmed was sent, less a tenth for clock rates. It is
 //     emptied before each Attach, so that a session attaches holding nothing.
 //
+//   - A recall is acknowledged, and a session attached again, only when the kernel
+//     has forgotten what it was allowed to keep ([Session.Keep], Config.Linger).
+//
 //   - Replies and notices are handled by one goroutine in the order of arrival.
 //
 //   - What is answered ahead of the log is under exclusive leases on everything

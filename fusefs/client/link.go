@@ -131,6 +131,9 @@ func (l *link) attach(ctx context.Context) error {
 	s.cache.clear()
 	a := &fsop.Attach{Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name), Queued: s.queuedTo()}
 	s.mu.Unlock()
+	if wait := s.linger(nil); wait > 0 {
+		s.pause(ctx, wait)
+	}
 	if s.cfg.Token != nil {
 		a.Token = s.cfg.Token()
 	}

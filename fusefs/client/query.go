@@ -10,7 +10,7 @@ import (
 // query asks the coordinator and waits for its answer, over as many
 // coordinators as it takes.
 func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
-	if err := s.settled(ctx, req.Op); err != nil {
+	if err := s.caughtUp(ctx, req.Op); err != nil {
 		return nil, err
 	}
 	_, wait := req.Op.(*fsop.WaitLock)
@@ -44,8 +44,8 @@ func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, er
 	}
 }
 
-// settled waits until what the answer shows is known to the coordinator.
-func (s *Session) settled(ctx context.Context, op fsop.Op) error {
+// caughtUp waits until what the answer shows is known to the coordinator.
+func (s *Session) caughtUp(ctx context.Context, op fsop.Op) error {
 	var subject fsop.Ino
 	switch o := op.(type) {
 	case *fsop.StatFSQuery, *fsop.WaitLock:

@@ -63,6 +63,10 @@ type Config struct {
 	// names.
 	DropName func(parent fsop.Ino, name []byte)
 	Spawn    func(func()) // runs a function on a goroutine of its own
+
+	// Linger returns how long the kernel may still answer by itself what Keep
+	// allowed about inodes, nil for all. Nil: it never does.
+	Linger func(inos []fsop.Ino) time.Duration
 }
 
 const (
@@ -175,6 +179,9 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 		return s.change(req)
 	}
 	if rep, ok := s.TryCall(req); ok {
+		return rep, nil
+	}
+	if rep := s.readAhead(ctx, req); rep != nil {
 		return rep, nil
 	}
 	return s.query(ctx, req)

@@ -47,6 +47,7 @@ var constructors = [...]func() Op{
 	KindGetLock:       func() Op { return new(GetLock) },
 	KindWaitLock:      func() Op { return new(WaitLock) },
 	KindOpen:          func() Op { return new(Open) },
+	KindReadMany:      func() Op { return new(ReadMany) },
 }
 
 func (c *coder) op(op *Op) {
@@ -260,3 +261,6 @@ func (o *WaitLock) code(c *coder) {
 
 func (*Open) Kind() Kind      { return KindOpen }
 func (o *Open) code(c *coder) { c.ino(&o.Ino) }
+
+func (*ReadMany) Kind() Kind      { return KindReadMany }
+func (o *ReadMany) code(c *coder) { c.inos(&o.Inos) }

@@ -49,6 +49,7 @@ const (
 	KindGetLock   Kind = 73
 	KindWaitLock  Kind = 74
 	KindOpen      Kind = 75
+	KindReadMany  Kind = 80
 )
 
 // Mutation reports whether k belongs in a session's stream.
@@ -260,6 +261,18 @@ type Read struct {
 	Offset uint64
 	Length uint32
 }
+
+// ReadMany reads several small files whole. The reply has the attributes of those
+// that are regular files of at most SmallMax bytes kept inline, in order, and in
+// Data their contents one after another, as long as their sizes; the others are
+// left out.
+type ReadMany struct{ Inos []Ino }
+
+// Bounds of ReadMany: of a file's size in bytes, and of the number of files.
+const (
+	SmallMax    = 4096
+	ReadManyMax = 128
+)
 
 // ReadLink reads a symbolic link's target.
 type ReadLink struct{ Ino Ino }

@@ -54,6 +54,7 @@ func sampleOps() []Op {
 		&GetLock{Ino: 7, Lock: sampleLock},
 		&WaitLock{Ino: 7, Lock: LockRange{Kind: Flock, Type: LockRead, Owner: 3, PID: 4, Start: 1, End: 2}},
 		&Open{Ino: 7},
+		&ReadMany{Inos: []Ino{7, 1 << 40}},
 	}
 }
 

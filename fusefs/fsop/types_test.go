@@ -88,6 +88,7 @@ func TestCovers(t *testing.T) {
 		{&Create{Parent: 8}, Reply{Attrs: attrs}, []Ino{7, 8}},
 		{&ReadDir{Ino: 3}, Reply{Entries: []DirEntry{{Ino: 4}, {Ino: 5, Attr: &Attr{Ino: 5}}}}, []Ino{3, 5}},
 		{&Read{Ino: 7}, Reply{}, []Ino{7}},
+		{&ReadMany{Inos: []Ino{7, 8, 9}}, Reply{Attrs: attrs}, []Ino{7, 8}},
 		{&ReadLink{Ino: 7}, Reply{}, []Ino{7}},
 		{&GetXattr{Ino: 7}, Reply{}, []Ino{7}},
 		{&ListXattr{Ino: 7}, Reply{}, []Ino{7}},

@@ -1,15 +1,7 @@
 package kernel
 
-// How long the kernel may answer from its own memory. Nothing is cached by
-// time: every lookup and every stat asks, and the session answers from memory
-// while it holds a lease. Pages stay in the page cache and are compared with
-// size and mtime at every read and open (FUSE_AUTO_INVAL_DATA).
-const (
-	entryValidSec  = 0
-	entryValidNsec = 0
-	attrValidSec   = 0
-	attrValidNsec  = 0
-)
+// Pages stay in the page cache and are compared with size and mtime at every
+// read and open (FUSE_AUTO_INVAL_DATA). Names and attributes: see memo.go.
 
 // openFlags tells the kernel how to treat an open file's pages. Appending goes
 // around the page cache: the kernel does not know where the data will land, and

@@ -28,6 +28,7 @@ type child struct {
 	lived   time.Duration
 	quick   int // in a row that ended early, before this one
 	err     error
+	gone    chan struct{} // closed when it has ended
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
@@ -54,7 +55,7 @@ func (k *keeper) startChild() error {
 	if k.cfg.Shared != nil {
 		cmd.ExtraFiles = []*os.File{k.cfg.Shared}
 	}
-	c := &child{cmd: cmd, started: time.Now(), quick: quick}
+	c := &child{cmd: cmd, started: time.Now(), quick: quick, gone: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the serving process: %w", err)
 	}
@@ -62,6 +63,7 @@ func (k *keeper) startChild() error {
 	k.group.Go(func() {
 		err := cmd.Wait()
 		c.lived, c.err = time.Since(c.started), err
+		close(c.gone)
 		k.post(event{child: c, err: err})
 	})
 	return nil

@@ -111,6 +111,9 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 		x.fail(errno)
 		return
 	}
+	if op.KillPriv {
+		x.s.dropAttr(x.node) // the kernel does not expect the mode to change
+	}
 	x.wrote(rep.Count)
 }
 

@@ -1,6 +1,10 @@
 package kernel
 
-import "tak-os.org/tak-replicated/fusefs/fsop"
+import (
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
 
 // Positions in a directory as the kernel sees them: 0 is before ".", 1 after
 // it, 2 after "..", and after a name its cookie. Cookies are greater.
@@ -11,9 +15,10 @@ const (
 
 // listing collects the entries of one READDIR or READDIRPLUS answer.
 type listing struct {
-	buf  []byte
-	max  int
-	plus bool
+	buf   []byte
+	max   int
+	plus  bool
+	valid time.Duration // how long the kernel may keep the entries
 }
 
 // add appends an entry; false when it does not fit. a is nil for "." and "..",
@@ -30,7 +35,7 @@ func (l *listing) add(ino fsop.Ino, next uint64, typ uint8, name []byte, a *fsop
 		n := len(l.buf)
 		l.buf = append(l.buf, zeroEntry[:]...)
 		if a != nil {
-			putEntryOut(l.buf[n:], a)
+			putEntryOut(l.buf[n:], a, l.valid)
 		}
 	}
 	l.buf = appendDirent(l.buf, ino, next, typ, name)
@@ -68,8 +73,20 @@ func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 		x.fail(errno)
 		return
 	}
-	l.addAll(rep.Entries, cookie)
-	x.data(l.buf)
+	if !plus {
+		l.addAll(rep.Entries, cookie)
+		x.data(l.buf)
+		return
+	}
+	inos := []fsop.Ino{x.node}
+	for i := range rep.Entries {
+		inos = append(inos, rep.Entries[i].Ino)
+	}
+	x.keeping(rep, inos, func(valid time.Duration) {
+		l.valid = valid
+		l.addAll(rep.Entries, cookie)
+		x.data(l.buf)
+	})
 }
 
 // addAll appends what fits. Names that share a cookie are one position: until

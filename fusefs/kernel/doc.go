@@ -29,6 +29,9 @@
 //     (default_permissions).
 //   - [Finisher] is told of a mutation only after the kernel has its answer.
 //   - Whoever may block has handed the baton on. Waiting locks use no worker.
+//   - The kernel keeps names and attributes for 40 ms at most, and only what the
+//     session's leases cover; a session gives no lease up before
+//     [Mount.Linger] has passed (memo.go).
 //   - Only lock waits are interrupted by signals; a killed process is let go.
 //   - Two processes never read from one device: before the keeper hands it on,
 //     the one before has been killed and is gone.

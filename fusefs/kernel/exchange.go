@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"bazil.org/fuse"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ type exchange struct {
 	mutated  bool
 	durable  bool // mutations are answered by a quorum
 	sub      uint32
+	op       fsop.Op // what was asked last
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -89,6 +91,7 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 	req.Tag = x.tag
+	x.op = req.Op
 	if rep, ok := x.try(req); ok {
 		return checkReply(req.Op, rep)
 	}
@@ -192,8 +195,11 @@ func (x *exchange) attr(rep *fsop.Reply, errno fsop.Errno) {
 		x.fail(errno)
 		return
 	}
-	putAttrOut(x.payload(), &rep.Attrs[0])
-	x.reply(attrOutSize)
+	a := &rep.Attrs[0]
+	x.keeping(rep, []fsop.Ino{a.Ino}, func(valid time.Duration) {
+		putAttrOut(x.payload(), a, valid)
+		x.reply(attrOutSize)
+	})
 }
 
 // entry answers with an inode under a name.
@@ -202,6 +208,9 @@ func (x *exchange) entry(rep *fsop.Reply, errno fsop.Errno) {
 		x.fail(errno)
 		return
 	}
-	putEntryOut(x.payload(), &rep.Attrs[0])
-	x.reply(entryOutSize)
+	a := &rep.Attrs[0]
+	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
+		putEntryOut(x.payload(), a, valid)
+		x.reply(entryOutSize)
+	})
 }

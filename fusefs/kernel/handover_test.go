@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,7 +34,9 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "keeper":
-		err = keeperMain(os.Getenv(socketVar))
+		err = keeperMain(os.Getenv(socketVar), nil)
+	case "successor":
+		err = successorMain(os.Getenv(socketVar))
 	case "server":
 		err = serverMain(os.Getenv(socketVar), os.Getenv(backendVar), os.Getenv(dirVar))
 	case "load":
@@ -49,14 +52,30 @@ func TestMain(m *testing.M) {
 // keeperMain is a keeper. It is a process of its own, because this one has
 // files open on the mount: starting a process closes the copies of those, and
 // that waits for the process that is to be started.
-func keeperMain(socket string) error {
+func keeperMain(socket string, mounts *Handed) error {
 	log, err := testLogger()
 	if err != nil {
 		return err
 	}
-	return RunKeeper(context.Background(), KeeperConfig{
-		Socket: socket, Command: []string{os.Args[0]}, Log: log, Env: append(os.Environ(), roleVar+"=server"),
+	err = RunKeeper(context.Background(), KeeperConfig{
+		Socket: socket, Command: []string{os.Args[0]}, Mounts: mounts, Log: log, Env: append(os.Environ(), roleVar+"=server"),
 	})
+	if errors.Is(err, ErrSucceeded) {
+		return nil
+	}
+	return err
+}
+
+// successorMain is a keeper that takes the place of another.
+func successorMain(socket string) error {
+	mounts, err := Succeed(context.Background(), socket)
+	if err != nil {
+		return err
+	}
+	if mounts.Len() != 1 {
+		return fmt.Errorf("%d mounts were handed over", mounts.Len())
+	}
+	return keeperMain(socket, mounts)
 }
 
 func testLogger() (*zap.Logger, error) {
@@ -171,6 +190,17 @@ func role(name string, env ...string) *exec.Cmd {
 // handover is a keeper with one mount, served by processes that may be killed.
 type handover struct {
 	dir, socket string
+	keepers     []*exec.Cmd // the last one holds the mount
+}
+
+// succeed starts another keeper and waits until it serves.
+func (h *handover) succeed(t *testing.T) {
+	t.Helper()
+	next := role("successor", socketVar+"="+h.socket, dirVar+"="+h.dir)
+	next.Stdout, next.Stderr = os.Stdout, os.Stderr
+	must(t, next.Start())
+	h.keepers = append(h.keepers, next)
+	h.await(t, func(s *KeeperStatus) bool { return s.PID == next.Process.Pid && s.Server != 0 })
 }
 
 func startHandover(t *testing.T, env ...string) *handover {
@@ -180,13 +210,16 @@ func startHandover(t *testing.T, env ...string) *handover {
 	keeper := role("keeper", append(env, socketVar+"="+h.socket, backendVar+"="+b.path, dirVar+"="+h.dir)...)
 	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
 	must(t, keeper.Start())
+	h.keepers = append(h.keepers, keeper)
 	t.Cleanup(func() {
 		if err := Unmount(h.dir); err != nil {
 			t.Error(err)
 			_ = Detach(h.dir)
 		}
-		if err := keeper.Wait(); err != nil {
-			t.Errorf("keeper: %v", err)
+		for _, keeper := range h.keepers {
+			if err := keeper.Wait(); err != nil {
+				t.Errorf("keeper: %v", err)
+			}
 		}
 	})
 	h.await(t, func(*KeeperStatus) bool { _, err := mountedDevice(h.dir); return err == nil })

@@ -22,13 +22,16 @@ type KeeperConfig struct {
 	// Shared is held open by each serving process too, nil for nothing. A lock
 	// on it lasts until keeper and serving process have both ended.
 	Shared *os.File
+	// Mounts are what an earlier keeper handed over, see Succeed.
+	Mounts *Handed
 	Log    *zap.Logger
 }
 
 // RunKeeper holds the devices and ledgers of mounts, so that they outlive the
 // process that serves them, until ctx ends. With a Command it starts that
 // process, and again when it ends; it returns nil when the process has ended
-// well and left no mount behind.
+// well and left no mount behind, and ErrSucceeded when another keeper has taken
+// its place.
 //
 // A process serves from its hello until its connection ends. Before another
 // gets anything, the one before has been killed and is gone: two never read
@@ -42,6 +45,7 @@ func RunKeeper(ctx context.Context, cfg KeeperConfig) error {
 		cfg: cfg, log: cfg.Log.Named("keeper"), mounts: map[string]*kept{},
 		events: make(chan event), done: make(chan struct{}),
 	}
+	cfg.Mounts.moveTo(k.mounts)
 	defer k.group.Wait()
 	defer close(k.done)
 	defer l.Close()
@@ -165,6 +169,13 @@ func (k *keeper) run(ctx context.Context) error {
 				return fmt.Errorf("keeper: %w", err)
 			}
 		case e := <-k.events:
+			if e.msg != nil && e.msg.Op == opSucceed {
+				if k.handOver(ctx, e.peer) {
+					return ErrSucceeded
+				}
+				restart.Reset(0)
+				continue
+			}
 			if e.child == nil {
 				k.handle(e)
 				continue
@@ -225,6 +236,10 @@ func (k *keeper) gone(p *peer, why error) {
 
 // hello makes p the serving process.
 func (k *keeper) hello(e event) {
+	if e.peer.pidfd < 0 {
+		k.answer(e.peer, errors.New("a process of another process table cannot serve"))
+		return
+	}
 	if err := k.admit(e.peer); err != nil {
 		k.answer(e.peer, err)
 		return

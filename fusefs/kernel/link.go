@@ -104,6 +104,7 @@ func (l *Link) adopt(k *message, files []*os.File) (*Mount, error) {
 		return nil, err
 	}
 	m.ledger = newLedger(m.mem)
+	m.memo.note(memoNow()) // by the process before
 	return m, nil
 }
 

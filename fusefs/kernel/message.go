@@ -18,6 +18,9 @@ import (
 //	put id dir spec, device and ledger → ok
 //	drop id             → ok
 //	status              → status
+//	succeed             → kept…, end, to the keeper that takes this one's place;
+//	                      the serving process has ended by then
+//	taken               → ok: the successor has everything, this keeper is done
 //
 // Anything may be answered by refused, with an error for people. Unknown fields
 // are ignored; an unknown operation is refused.
@@ -39,6 +42,8 @@ const (
 	opPut     = "put"
 	opDrop    = "drop"
 	opStatus  = "status"
+	opSucceed = "succeed"
+	opTaken   = "taken"
 	opOK      = "ok"
 	opRefused = "refused"
 )

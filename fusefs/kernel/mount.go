@@ -47,6 +47,7 @@ type Mount struct {
 	link     *Link
 	close    sync.Once
 	gone     chan struct{} // closed when the connection has ended
+	memo     memo
 }
 
 // New mounts a filesystem. The kernel's requests wait until Serve answers them;

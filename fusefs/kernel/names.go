@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"os"
+	"time"
 
 	"bazil.org/fuse"
 	"golang.org/x/sys/unix"
@@ -67,9 +68,13 @@ func (x *exchange) rename(name string, dir fuse.NodeID, newName string, flags ui
 		x.fail(fsop.EINVAL)
 		return
 	}
-	_, errno := x.call(&fsop.Rename{
+	op := &fsop.Rename{
 		Parent: x.node, Name: []byte(name), NewParent: fsop.Ino(dir), NewName: []byte(newName), Flags: flags,
-	})
+	}
+	rep, errno := x.call(op)
+	if errno == fsop.OK {
+		x.moved(op, rep)
+	}
 	x.fail(errno)
 }
 
@@ -149,9 +154,12 @@ func (x *exchange) opened(rep *fsop.Reply, errno fsop.Errno, flags uint32) {
 		x.fail(errno)
 		return
 	}
-	putEntryOut(x.payload(), &rep.Attrs[0])
-	putOpenOut(x.payload()[entryOutSize:], x.tag, openFlags(0, flags&unix.O_APPEND != 0))
-	x.reply(entryOutSize + openOutSize)
+	a := &rep.Attrs[0]
+	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
+		putEntryOut(x.payload(), a, valid)
+		putOpenOut(x.payload()[entryOutSize:], x.tag, openFlags(0, flags&unix.O_APPEND != 0))
+		x.reply(entryOutSize + openOutSize)
+	})
 }
 
 // unixMode turns bazil's mode back into the kernel's. A type that the kernel

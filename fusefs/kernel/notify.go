@@ -20,13 +20,19 @@ const (
 // earlier and may be older, arrives while it is on its way.
 //
 // It waits for unanswered requests for those pages: the baton must be handed on.
-func (s *server) dropPages(ino fsop.Ino) {
+func (s *server) dropPages(ino fsop.Ino) { s.invalidate(ino, 0) } // from 0, length 0: all of it
+
+// dropAttr makes the kernel forget an inode's attributes. It waits for nothing.
+func (s *server) dropAttr(ino fsop.Ino) { s.invalidate(ino, -1) }
+
+func (s *server) invalidate(ino fsop.Ino, from int64) {
 	const bodySize = 24
 	n := make([]byte, outHeaderSize+bodySize)
 	native.PutUint32(n[0:], outHeaderSize+bodySize)
 	native.PutUint32(n[4:], notifyInvalInode)
-	native.PutUint64(n[outHeaderSize:], uint64(ino)) // offset 0, length 0: all of it
-	_, _ = unix.Write(s.dev, n)                      // ENOENT: nothing to forget
+	native.PutUint64(n[outHeaderSize:], uint64(ino))
+	native.PutUint64(n[outHeaderSize+8:], uint64(from))
+	_, _ = unix.Write(s.dev, n) // ENOENT: nothing to forget
 }
 
 // DropName makes the kernel forget what a name stood for. A directory that was

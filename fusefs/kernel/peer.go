@@ -46,12 +46,14 @@ func identify(c *net.UnixConn) (*peer, error) {
 		p.close()
 		return nil, fmt.Errorf("process %d belongs to user %d", cred.Pid, cred.Uid)
 	}
-	if p.pidfd < 0 {
+	if p.pidfd < 0 && p.pid != 0 { // 0: not in this process table
 		if p.pidfd, err = unix.PidfdOpen(p.pid, 0); err != nil {
 			return nil, fmt.Errorf("open process %d: %w", p.pid, err)
 		}
 	}
-	unix.CloseOnExec(p.pidfd)
+	if p.pidfd >= 0 {
+		unix.CloseOnExec(p.pidfd)
+	}
 	return p, nil
 }
 

@@ -41,6 +41,8 @@ type server struct {
 	finisher Finisher
 	resumer  Resumer
 	syncer   Syncer
+	leaser   Leaser
+	memo     *memo
 
 	baton   baton
 	flights flights
@@ -58,7 +60,7 @@ type server struct {
 
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
-		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger,
+		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo,
 		caller: caller, waits: make(chan struct{}, waitsMax),
 	}
 	s.ended = sync.OnceFunc(func() {
@@ -72,6 +74,7 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s.finisher, _ = caller.(Finisher)
 	s.resumer, _ = caller.(Resumer)
 	s.syncer, _ = caller.(Syncer)
+	s.leaser, _ = caller.(Leaser)
 	s.flights.byID = map[uint64]*exchange{}
 	s.writes.byIno = map[fsop.Ino][]chan struct{}{}
 	s.baton = baton{max: requestsMax, idle: idleMax, spawn: func() { s.group.Go(s.work) }}

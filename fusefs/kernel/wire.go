@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -79,23 +80,23 @@ func putAttr(b []byte, a *fsop.Attr) {
 	native.PutUint32(b[84:], 0)
 }
 
-// putAttrOut encodes struct fuse_attr_out.
-func putAttrOut(b []byte, a *fsop.Attr) {
-	native.PutUint64(b[0:], attrValidSec)
-	native.PutUint32(b[8:], attrValidNsec)
+// putAttrOut encodes struct fuse_attr_out. valid is below a second.
+func putAttrOut(b []byte, a *fsop.Attr, valid time.Duration) {
+	native.PutUint64(b[0:], 0)
+	native.PutUint32(b[8:], uint32(valid))
 	native.PutUint32(b[12:], 0)
 	putAttr(b[16:], a)
 }
 
 // putEntryOut encodes struct fuse_entry_out. Generations are always 0: inode
-// numbers are never reused.
-func putEntryOut(b []byte, a *fsop.Attr) {
+// numbers are never reused. valid, for name and attributes, is below a second.
+func putEntryOut(b []byte, a *fsop.Attr, valid time.Duration) {
 	native.PutUint64(b[0:], uint64(a.Ino))
 	native.PutUint64(b[8:], 0)
-	native.PutUint64(b[16:], entryValidSec)
-	native.PutUint64(b[24:], attrValidSec)
-	native.PutUint32(b[32:], entryValidNsec)
-	native.PutUint32(b[36:], attrValidNsec)
+	native.PutUint64(b[16:], 0)
+	native.PutUint64(b[24:], 0)
+	native.PutUint32(b[32:], uint32(valid))
+	native.PutUint32(b[36:], uint32(valid))
 	putAttr(b[40:], a)
 }
 

@@ -18,6 +18,8 @@ type Config struct {
 	// ReserveBytes is what Space keeps from files: room for journal,
 	// checkpoints and compaction.
 	ReserveBytes uint64
+	// Repair gets damaged pages from other replicas; nil where there are none.
+	Repair Repair
 }
 
 // Status says what became of one item of an entry.

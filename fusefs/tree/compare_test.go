@@ -39,6 +39,7 @@ func compareWithModel(t *testing.T, seed uint64, steps int) {
 		return res[0]
 	}
 	apply(fsop.Item{Op: &fsop.OpenSession{Nonce: [16]byte{byte(seed)}}})
+	m.born(tr.LastStamp())
 	for seq := uint64(1); seq <= uint64(steps); seq++ {
 		op := w.mutation()
 		res := apply(fsop.Item{Session: 1, Seq: seq, Ack: seq - 1, Op: op})

@@ -111,8 +111,9 @@ func (x *tx) storeFile(n *inode, off uint64, data []byte) {
 	x.setSums(n.ino, p0, sums)
 }
 
-// loadPage reads a page that is going to be changed in part. A damaged one
-// stops the replica: a new checksum would make the damage look good.
+// loadPage reads a page that is going to be changed in part. A damaged one that
+// no other replica has any more stops the replica: a new checksum would make the
+// damage look good.
 func (x *tx) loadPage(n *inode, page uint64, p []byte) {
 	if !x.allocated(n, page) {
 		clear(p)
@@ -121,7 +122,7 @@ func (x *tx) loadPage(n *inode, page uint64, p []byte) {
 	if err := x.t.content.readAt(n.ino, p, page*pageSize); err != nil {
 		stop(fmt.Sprintf("read contents of inode %d", n.ino), err)
 	}
-	if x.t.Ready() && pageSum(p) != x.sum(n.ino, page) {
+	if x.t.Ready() && pageSum(p) != x.sum(n.ino, page) && !x.fetched(n, page, p) {
 		stop(fmt.Sprintf("inode %d page %d", n.ino, page), errDamaged)
 	}
 }

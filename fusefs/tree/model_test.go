@@ -42,6 +42,12 @@ func newModel() *model {
 	return m
 }
 
+// born is the time of the first session.
+func (m *model) born(at fsop.Time) {
+	root := m.nodes[fsop.Root]
+	root.Atime, root.Mtime, root.Ctime = at, at, at
+}
+
 func (m *model) apply(now fsop.Time, op fsop.Op) (fsop.Errno, []fsop.Attr) {
 	m.now, m.touched = now, nil
 	e := m.do(op)

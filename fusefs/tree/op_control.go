@@ -50,6 +50,7 @@ func (x *tx) openSession(o *fsop.OpenSession) *fsop.Reply {
 	}
 	if x.g.seeded == 0 {
 		x.g.seeded, x.g.seed = 1, o.Nonce
+		x.dateRoot()
 	}
 	s := &session{
 		id: x.g.nextSession, nonce: o.Nonce, opened: x.now,
@@ -60,6 +61,16 @@ func (x *tx) openSession(o *fsop.OpenSession) *fsop.Reply {
 	x.put(key1(keySession, s.id), appendSession(nil, s))
 	x.putPosition(s)
 	return &fsop.Reply{Session: s.id}
+}
+
+// dateRoot gives a new volume's root directory its times: no entry has made it.
+func (x *tx) dateRoot() {
+	root := x.inode(fsop.Root)
+	if root == nil || root.ctime != (fsop.Time{}) {
+		return
+	}
+	root.atime, root.mtime, root.ctime = x.now, x.now, x.now
+	x.change(root)
 }
 
 // attachSession lets a server take a session over: the one before is refused

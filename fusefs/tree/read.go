@@ -39,7 +39,8 @@ type query struct {
 	locks []held // of the inode that GetLock asks about
 	key   []byte // of the name that Lookup asks for
 	name  nameState
-	known bool // name is
+	known bool     // name is
+	bad   *BadPage // that the answer would need
 }
 
 // pick takes what is kept in memory; the caller holds t.mu.
@@ -69,6 +70,15 @@ func (t *Tree) Read(ctx context.Context, op fsop.Op) (*fsop.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fsop.Fail(fsop.Busy, "%v", err)
 	}
+	r, bad, err := t.look(op)
+	if bad != nil && t.cfg.Repair != nil && t.cfg.Repair.Damaged(bad.Ino, bad.Page) {
+		r, _, err = t.look(op)
+	}
+	return r, err
+}
+
+// look answers a query, and tells which damaged page is in its way.
+func (t *Tree) look(op fsop.Op) (*fsop.Reply, *BadPage, error) {
 	q := query{t: t}
 	var r *fsop.Reply
 	if o, ok := op.(*fsop.Read); ok {
@@ -82,11 +92,11 @@ func (t *Tree) Read(ctx context.Context, op fsop.Op) (*fsop.Reply, error) {
 		r = q.answer(op)
 		r.Index = q.g.applied
 	})
-	if err != nil {
+	if t.noted(err) != nil {
 		t.log.Error("read", zap.Error(err))
-		return nil, fsop.Fail(fsop.StateLost, "%v", err)
+		return nil, nil, fsop.Fail(fsop.StateLost, "%v", err)
 	}
-	return r, nil
+	return r, q.bad, nil
 }
 
 func (q *query) answer(op fsop.Op) *fsop.Reply {
@@ -101,6 +111,8 @@ func (q *query) answer(op fsop.Op) *fsop.Reply {
 		return q.readDir(o)
 	case *fsop.Read:
 		return q.read(o)
+	case *fsop.ReadMany:
+		return q.readMany(o)
 	case *fsop.ReadLink:
 		return q.readLink(o)
 	case *fsop.GetXattr:
@@ -317,10 +329,12 @@ func (q *query) read(o *fsop.Read) *fsop.Reply {
 	buf := make([]byte, (p1-p0)*pageSize)
 	if err := q.t.content.readAt(n.ino, buf, p0*pageSize); err != nil {
 		q.t.log.Error("read contents", zap.Uint64("inode", uint64(n.ino)), zap.Error(err))
+		q.bad = &BadPage{n.ino, p0}
 		return refuse(fsop.EIO)
 	}
 	if bad, ok := q.verify(n.ino, p0, buf); !ok {
 		q.t.log.Error("contents are damaged", zap.Uint64("inode", uint64(n.ino)), zap.Uint64("page", bad))
+		q.bad = &BadPage{n.ino, bad}
 		return refuse(fsop.EIO)
 	}
 	return &fsop.Reply{Data: buf[o.Offset-p0*pageSize : end-p0*pageSize]}
@@ -334,6 +348,23 @@ func (q *query) readInline(n *inode, off, end uint64) []byte {
 		}
 	})
 	return data
+}
+
+// readMany leaves out what is in a content file: that one would have to be locked.
+func (q *query) readMany(o *fsop.ReadMany) *fsop.Reply {
+	if len(o.Inos) > fsop.ReadManyMax {
+		return refuse(fsop.EINVAL)
+	}
+	r := &fsop.Reply{}
+	for _, ino := range o.Inos {
+		n := q.inode(ino)
+		if n == nil || !n.isFile() || n.has(inFile) || n.size > fsop.SmallMax {
+			continue
+		}
+		r.Attrs = append(r.Attrs, n.attr())
+		r.Data = append(r.Data, q.readInline(n, 0, n.size)...)
+	}
+	return r
 }
 
 func (q *query) statFS() *fsop.Reply {

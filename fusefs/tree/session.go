@@ -220,3 +220,10 @@ func (t *Tree) Replay(id, seq uint64) (r *fsop.Reply, ok bool) {
 	})
 	return r, err == nil && r != nil
 }
+
+// SessionsOpened counts the sessions that were ever opened.
+func (t *Tree) SessionsOpened() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.nextSession - 1
+}

@@ -246,3 +246,28 @@ func TestStamps(t *testing.T) {
 		t.Fatalf("stamps %v, %v, last %v", a, b, m.t.LastStamp())
 	}
 }
+
+// TestRootIsDated: the root directory of a new volume is as old as the volume's
+// first session, and a volume that is older keeps what it has.
+func TestRootIsDated(t *testing.T) {
+	tr := openTree(t, disk.NewMem(1), "replica")
+	stamp := fsop.Time{Sec: 1_700_000_000}
+	apply := func(op fsop.Op) {
+		t.Helper()
+		index, _ := tr.Applied()
+		stamp.Sec++
+		if _, err := tr.Apply(index+1, 1, &fsop.Entry{Stamp: stamp, Items: []fsop.Item{{Op: op}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := func() fsop.Attr { return read(t, tr, &fsop.GetAttr{Ino: fsop.Root}).Attrs[0] }
+	apply(&fsop.OpenSession{Nonce: [16]byte{1}})
+	if a := root(); a.Ctime != stamp || a.Mtime != stamp || a.Atime != stamp {
+		t.Errorf("dated %v, %v, %v, not %v", a.Atime, a.Mtime, a.Ctime, stamp)
+	}
+	first := root()
+	apply(&fsop.OpenSession{Nonce: [16]byte{2}})
+	if a := root(); a != first {
+		t.Errorf("a later session changed the root directory: %+v, was %+v", a, first)
+	}
+}

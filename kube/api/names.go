@@ -29,6 +29,8 @@ const (
 	// AnnotationIncarnation on a backing claim says for which life of the
 	// replica it was made.
 	AnnotationIncarnation = DriverReplicated + "/incarnation"
+	// LabelBootstrap is on worker Pods that may initialise an empty folder.
+	LabelBootstrap = DriverReplicated + "/bootstrap"
 	// AnnotationSelectedNode tells the backing provisioner where a claim goes.
 	AnnotationSelectedNode = "volume.kubernetes.io/selected-node"
 

@@ -9,6 +9,9 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionRedundant is True while every replica takes part and is caught up.
 	ConditionRedundant = "Redundant"
+	// ConditionPublished is True once a PersistentVolume has named the volume.
+	// It never goes back: a volume that was handed out is not destroyed unasked.
+	ConditionPublished = "Published"
 	// ConditionTrusted is True while all credentials are valid and renewed in time.
 	ConditionTrusted = "Trusted"
 	// ConditionStateLost is True when a recorded replica has lost its state.

@@ -143,8 +143,7 @@ type ReplicaStatus struct {
 	// +kubebuilder:validation:Maximum=4
 	Index int32 `json:"index"`
 	// The life that this is about.
-	// +optional
-	Incarnation int64 `json:"incarnation,omitempty"`
+	Incarnation int64 `json:"incarnation"`
 	// The node that speaks.
 	// +optional
 	Node string `json:"node,omitempty"`

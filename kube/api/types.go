@@ -227,3 +227,6 @@ const (
 	ReclaimDestroyRetained ReclaimReason = "DestroyRetained"
 	ReclaimAbandoned       ReclaimReason = "Abandoned"
 )
+
+// Bytes is a quantity of bytes.
+func Bytes(n int64) Quantity { return *resource.NewQuantity(n, resource.BinarySI) }

@@ -44,18 +44,63 @@ type Server struct {
 // with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-	defer cancel()
-	prog, err := programs.Path(ctx, programs.Kube, t.Logf)
+	s, err := startIn(t.TempDir(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{dir: t.TempDir(), prog: prog}
 	t.Cleanup(s.stop)
-	if err := s.start(); err != nil {
-		t.Fatalf("start API server: %v\n%s", err, s.logs())
-	}
 	return s
+}
+
+func startIn(dir string, logf programs.Logf) (*Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	prog, err := programs.Path(ctx, programs.Kube, logf)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, prog: prog}
+	if err := s.start(); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start API server: %w\n%s", err, s.logs())
+	}
+	return s, nil
+}
+
+// shared is the server of a package's tests that share one.
+var shared struct {
+	server *Server
+	dir    string
+}
+
+// Shared returns a server that all tests of the package use, one after another. The package's
+// TestMain has to be Main.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	if shared.server != nil {
+		return shared.server
+	}
+	dir, err := os.MkdirTemp("", "kubetest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.dir = dir
+	if shared.server, err = startIn(dir, t.Logf); err != nil {
+		t.Fatal(err)
+	}
+	return shared.server
+}
+
+// Main runs a package's tests and ends what they shared.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if shared.server != nil {
+		shared.server.stop()
+	}
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
+	}
+	return code
 }
 
 func (s *Server) start() error {
@@ -92,7 +137,8 @@ func (s *Server) StartAPI() error {
 		"--service-cluster-ip-range", "10.96.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file", s.pki.file("sa.key"), "--service-account-signing-key-file", s.pki.file("sa.key"),
 		"--authorization-mode", "Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type", "none",
-		"--disable-admission-plugins", "ServiceAccount", "--profiling=false")
+		// Nobody is there who takes the protection from claims that are not in use.
+		"--disable-admission-plugins", "ServiceAccount,StorageObjectInUseProtection", "--profiling=false")
 	if err != nil {
 		return err
 	}

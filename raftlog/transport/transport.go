@@ -169,6 +169,19 @@ func (t *Transport) SetMembers(members []raftlog.Member) {
 	}
 }
 
+// Bar refuses former members for good: whoever was removed before this replica
+// joined, or before it was started, was never among those that SetMembers named.
+func (t *Transport) Bar(removed []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range removed {
+		t.mu.barred[id] = true
+		if l := t.mu.links[id]; l != nil && l.forget() {
+			delete(t.mu.links, id)
+		}
+	}
+}
+
 // Send sends one message, the concatenation of parts, to a member. It does not
 // block and calls nobody: what can't be sent is dropped, and Unreachable is
 // called soon afterwards; a member that was never heard of is passed over in
@@ -235,6 +248,9 @@ func (t *Transport) Status() []PeerStatus {
 
 // admit checks a hello, and returns the link of the member that sent it.
 func (t *Transport) admit(h hello, in Incoming) (*link, *RefusedError) {
+	if h.version == protocolVersion && h.volume == t.cfg.Volume && t.isBarred(h.from) {
+		return nil, &RefusedError{Barred, fmt.Sprintf("member %d was removed", h.from)}
+	}
 	refuse := func(v Verdict, format string, args ...any) (*link, *RefusedError) {
 		return nil, &RefusedError{v, fmt.Sprintf(format, args...)}
 	}
@@ -268,6 +284,12 @@ func (t *Transport) admit(h hello, in Incoming) (*link, *RefusedError) {
 		return refuse(WrongCertificate, "member %d is %s, the certificate is that of %s", h.from, id.Replica, in.Peer.Name)
 	}
 	return l, nil
+}
+
+func (t *Transport) isBarred(member uint64) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.mu.barred[member]
 }
 
 // admitStrangerLocked decides on a member that SetMembers never named.

@@ -31,6 +31,7 @@ func Command() *cli.Command {
 				}),
 			}},
 			exportCommand(),
+			replaceCommand(),
 			explainCommand(),
 		},
 	}
@@ -89,5 +90,25 @@ func exportCommand() *cli.Command {
 			}
 			return exportFiles(cmd.Args().Get(0), cmd.Args().Get(1), checkpointOnly, os.Stdout)
 		},
+	}
+}
+
+func replaceCommand() *cli.Command {
+	var f replaceFlags
+	return &cli.Command{
+		Name:  "replace",
+		Usage: "replace one replica by a new one, and bar and destroy the old copy",
+		Description: "Names the replica and which life of it, as ctl status shows them, so that no other is hit. The quorum of the\n" +
+			"present members decides: the new replica gets a copy first, and the old one is removed and barred in one\n" +
+			"change. A volume of two replicas that has lost one has no quorum: with --force the survivor goes on alone with\n" +
+			"all that it has, and what only the other one had is lost. May be repeated until it says \"replaced\".",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &f.dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev that runs"},
+			&cli.StringFlag{Name: "replica", Destination: &f.req.Replica, Sources: boot.Env("replica"), Usage: "`NAME` of the replica"},
+			&cli.Uint64Flag{Name: "incarnation", Destination: &f.req.Incarnation, Sources: boot.Env("incarnation"), Usage: "which `LIFE` of the replica is replaced"},
+			&cli.BoolFlag{Name: "force", Destination: &f.req.Force, Sources: boot.Env("force"), Usage: "of two replicas, go on with the other one alone; only when this one is lost for good"},
+			&cli.DurationFlag{Name: "timeout", Destination: &f.timeout, Sources: boot.Env("timeout"), DefaultText: "none", Usage: "give up waiting after `DURATION`; the replacement goes on with the next request"},
+		},
+		Action: func(ctx context.Context, _ *cli.Command) error { return replaceReplica(ctx, f) },
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 	"tak-os.org/tak-replicated/raftlog/disk"
 	"tak-os.org/tak-replicated/raftlog/wal"
+	"tak-os.org/tak-replicated/roles/worker"
 )
 
 // verifyJournal reads a replica's whole journal and reports what it found. The
@@ -86,6 +87,9 @@ func describe(typ string, data []byte) string {
 	}
 	if len(data) == 0 {
 		return "start of a term"
+	}
+	if worker.IsScrub(data) {
+		return fmt.Sprintf("%d bytes: mark of a scrub", len(data))
 	}
 	e, err := fsop.DecodeEntry(data)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/raftlog/disk"
 	"tak-os.org/tak-replicated/raftlog/wal"
+	"tak-os.org/tak-replicated/roles/worker"
 )
 
 // upToDate copies a replica's state into scratch, applies everything that the
@@ -117,7 +118,7 @@ func applyRuns(t *tree.Tree, journal string, runs timeline) error {
 
 func applyEntry(t *tree.Tree, index, term uint64, typ string, data []byte) error {
 	var e *fsop.Entry
-	if typ == "EntryNormal" && len(data) > 0 {
+	if typ == "EntryNormal" && len(data) > 0 && !worker.IsScrub(data) {
 		var err error
 		if e, err = fsop.DecodeEntry(data); err != nil {
 			return fmt.Errorf("entry %d: %w", index, err)

@@ -167,20 +167,23 @@ func (s *Status) print(w io.Writer) error {
 		coordinator = "none"
 	}
 	fmt.Fprintf(t, "volume %s, coordinator %s\n\n", s.Volume, coordinator)
-	fmt.Fprintln(t, "REPLICA\tROLE\tPID\tTERM\tAPPLIED\tLAG\tADDRESS\tNOTE")
+	fmt.Fprintln(t, "REPLICA\tLIFE\tROLE\tPID\tTERM\tAPPLIED\tLAG\tADDRESS\tNOTE")
 	for _, m := range s.Members {
-		note := m.Error
+		note, life := m.Error, "?"
 		if r := m.Report; r != nil {
+			life = fmt.Sprint(r.Incarnation)
 			switch {
 			case r.Rebuild != nil:
 				note = fmt.Sprintf("receiving checkpoint %d: %s", r.Rebuild.Index, size(r.Rebuild.Bytes))
+			case r.Stateless:
+				note = "has no usable state, waits for a checkpoint"
 			case r.Fenced:
 				note = "catching up to what it may have confirmed"
 			case !r.Serving:
 				note = "catching up"
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Replica, m.Role, m.PID, m.Term, m.Applied, m.Lag, m.Addr, note)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Replica, life, m.Role, m.PID, m.Term, m.Applied, m.Lag, m.Addr, note)
 	}
 	if s.Space != nil {
 		fmt.Fprintf(t, "\nfiles %s in %d inodes, disk %s free of %s\n", size(s.Space.UsedBytes), s.Space.UsedInodes, size(s.Space.DiskFree), size(s.Space.DiskBytes))

@@ -88,6 +88,8 @@ func childError(err error) error {
 		return boot.ErrEnded
 	case errors.As(err, &exit) && exit.ExitCode() == worker.ExitStateLost:
 		return fmt.Errorf("replica state lost: %w", errGiveUp)
+	case errors.As(err, &exit) && exit.ExitCode() == worker.ExitReplaced:
+		return fmt.Errorf("replica was replaced: %w", errGiveUp)
 	}
 	return err
 }

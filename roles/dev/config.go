@@ -70,7 +70,10 @@ func (c *Config) mountpoint(n int) string {
 // socket is where the owner of the n-th mount answers: in DIR/run, unless that
 // path is too long for a socket.
 func (c *Config) socket(n int) string {
-	name := fmt.Sprintf("mount-%d.sock", n)
+	return c.socketNamed(fmt.Sprintf("mount-%d.sock", n))
+}
+
+func (c *Config) socketNamed(name string) string {
 	path := filepath.Join(c.Dir, "run", name)
 	if len(path) <= mountowner.SocketPathMost-socketSpare {
 		return path
@@ -87,14 +90,14 @@ const socketSpare = 16
 type plan struct {
 	n    int
 	addr string
-	dir  string
 }
 
 // worker is the configuration of a replica's worker.
-func (c *Config) worker(s *settings, p plan, members []worker.Member, trust string) worker.Config {
+func (c *Config) worker(s *settings, p plan, t seat, members []worker.Member, trust string) worker.Config {
 	return worker.Config{
-		Dir: p.dir, Volume: s.Volume, Replica: replicaName(p.n), Incarnation: 1, Listen: p.addr, Members: members,
-		Trust: trust, Bootstrap: !s.Initialised, Record: filepath.Join(c.Dir, "records", replicaName(p.n)+".json"),
+		Dir: filepath.Join(c.Dir, t.Folder), Volume: s.Volume, Replica: replicaName(p.n), Incarnation: t.Incarnation,
+		Listen: p.addr, Members: members, Trust: trust, Bootstrap: !s.Initialised,
+		Record: filepath.Join(c.Dir, "records", replicaName(p.n)+".json"),
 		// All replicas share one disk: each keeps back what all of them need.
 		ReserveBytes:    c.ReserveBytes * uint64(s.Replicas),
 		CheckpointBytes: c.CheckpointBytes, JournalBytes: c.JournalBytes, RebuildRate: worker.DefaultRebuildRate, TTL: worker.DefaultTTL,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *again != *s {
+		if !reflect.DeepEqual(again, s) {
 			t.Errorf("opened %+v, saved %+v", again, s)
 		}
 	}
@@ -190,6 +191,15 @@ func FuzzParseSettings(f *testing.F) {
 		s, err := parseSettings(b)
 		if err == nil && (s.Replicas < 1 || s.Replicas > 4 || s.Volume == "") {
 			t.Errorf("accepted %+v", s)
+		}
+	})
+}
+
+func FuzzParseReplaceRequest(f *testing.F) {
+	f.Add([]byte(`{"replica":"replica-1","incarnation":2,"force":true}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if req, err := parseReplaceRequest(text); err == nil && (req.Replica == "" || req.Incarnation == 0) {
+			t.Errorf("took %q", text)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -29,9 +28,14 @@ type system struct {
 	out      io.Writer
 	errOut   io.Writer
 	ops      *boot.Ops
-	members  []worker.Member
 	plans    []plan
 	owners   []owner // one a mount
+	workers  workers
+	// replacing is held while a replica is replaced; settings change under it
+	// once everything serves.
+	replacing sync.Mutex
+	// seating guards settings.Seats.
+	seating sync.Mutex
 }
 
 // owner mounts and unmounts: a mount owner in this process, or in another.
@@ -94,13 +98,26 @@ func usable() error {
 	return nil
 }
 
-// place chooses where each replica is.
+// place chooses where each replica listens.
 func (s *system) place(ports []int) {
 	for i, port := range ports {
-		p := plan{n: i + 1, addr: fmt.Sprintf("%s:%d", loopback, port), dir: filepath.Join(s.cfg.Dir, replicaName(i+1))}
-		s.plans = append(s.plans, p)
-		s.members = append(s.members, worker.Member{ID: uint64(p.n), Replica: replicaName(p.n), Addr: p.addr})
+		s.plans = append(s.plans, plan{n: i + 1, addr: fmt.Sprintf("%s:%d", loopback, port)})
 	}
+}
+
+// members are the volume's members, with one of them in another seat.
+func (s *system) members(n int, at seat) []worker.Member {
+	s.seating.Lock()
+	defer s.seating.Unlock()
+	var all []worker.Member
+	for i, p := range s.plans {
+		t := s.settings.Seats[i]
+		if p.n == n {
+			t = at
+		}
+		all = append(all, worker.Member{ID: t.Member, Replica: replicaName(p.n), Addr: p.addr})
+	}
+	return all
 }
 
 // run starts everything in order, and ends it in the opposite order.
@@ -110,7 +127,7 @@ func (s *system) run(ctx context.Context) error {
 	defer parts.Wait()
 	below, endBelow := context.WithCancel(base)
 	defer endBelow()
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	for name, part := range map[string]func(context.Context) error{"metrics": s.ops.Run, "trust": s.trust.run} {
 		parts.Go(func() {
 			if err := part(below); err != nil {
@@ -118,9 +135,16 @@ func (s *system) run(ctx context.Context) error {
 			}
 		})
 	}
-	if err := s.startWorkers(ctx, below, &parts); err != nil {
+	s.workers.init(below, &parts)
+	if err := s.startWorkers(ctx); err != nil {
 		return err
 	}
+	parts.Go(func() {
+		if err := s.serveReplace(below); err != nil {
+			failed <- fmt.Errorf("replacements: %w", err)
+		}
+	})
+	parts.Go(func() { s.resume(below) })
 	above, endAbove := context.WithCancel(below)
 	defer endAbove()
 	if err := s.startOwners(ctx, above, &parts); err != nil {
@@ -136,64 +160,6 @@ func (s *system) run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	return errors.Join(err, s.unmountAll(base))
-}
-
-// startWorkers starts one worker a replica, and returns when they all serve.
-func (s *system) startWorkers(ctx, below context.Context, parts *sync.WaitGroup) error {
-	var started []*supervisor
-	for _, p := range s.plans {
-		cfg := s.cfg.worker(s.settings, p, s.members, s.trust.folder(replicaName(p.n)))
-		sv := newSupervisor(replicaName(p.n), s.log, func(ctx context.Context, up func()) error {
-			return s.runWorker(ctx, p, cfg, up)
-		})
-		started = append(started, sv)
-		parts.Go(func() { sv.supervise(below) })
-	}
-	lost := 0
-	for _, sv := range started {
-		var err error
-		select {
-		case err = <-sv.first:
-		case <-ctx.Done():
-			return nil
-		}
-		switch {
-		case errors.Is(err, errGiveUp):
-			lost++
-			fmt.Fprintf(s.errOut, "%s: %s: %s\n", boot.Name, sv.name, boot.OneLine(err))
-		case err != nil:
-			return fmt.Errorf("%s: %w", sv.name, err)
-		}
-	}
-	if n := s.settings.Replicas; n-lost <= n/2 {
-		return fmt.Errorf("%d of %d replicas are lost: there is no quorum", lost, n)
-	}
-	if s.settings.Initialised {
-		return nil
-	}
-	s.settings.Initialised = true
-	return s.settings.save(s.cfg.Dir)
-}
-
-// runWorker serves a replica once, in this process or as a child.
-func (s *system) runWorker(ctx context.Context, p plan, cfg worker.Config, up func()) error {
-	cfg.Bootstrap = !s.settings.Initialised
-	tell := func(pid int) {
-		r := RuntimeReplica{Replica: cfg.Replica, Member: uint64(p.n), Addr: p.addr, Dir: p.dir, PID: pid}
-		if err := s.board.replica(r); err != nil {
-			s.log.Warn("write run/dev.json", zap.Error(err))
-		}
-	}
-	if s.cfg.Processes {
-		return child(ctx, cfg.Args(), tell, func(string) { up() })
-	}
-	tell(os.Getpid())
-	cfg.Ops = s.ops
-	err := worker.Run(ctx, cfg, s.log, func(string) { up() })
-	if worker.StateLost(err) {
-		return fmt.Errorf("%w: %w", errGiveUp, err)
-	}
-	return err
 }
 
 // startOwners starts one mount owner a mount as processes of their own, or one
@@ -287,7 +253,7 @@ func (s *system) spec(n int) mountowner.Spec {
 		Mountpoint: s.cfg.mountpoint(n), Volume: s.settings.Volume, Name: fmt.Sprintf("dev mount %d", n),
 		Trust: s.trust.folder("client"), QuorumWaitMs: s.cfg.QuorumWait.Milliseconds(),
 	}
-	for _, m := range s.members {
+	for _, m := range s.members(0, seat{}) {
 		spec.Members = append(spec.Members, m.String())
 	}
 	return spec

@@ -24,6 +24,44 @@ type settings struct {
 	// Initialised says that every replica has been initialised: from then on
 	// an empty one is lost.
 	Initialised bool `json:"initialised"`
+	// Seats are the replicas' places among the members, in the order of their
+	// numbers; without any, everybody has the first one.
+	Seats []seat `json:"seats,omitempty"`
+	// Replacing is a replacement under way, Retired the folders of replicas that
+	// were replaced and are to be destroyed.
+	Replacing *replacement `json:"replacing,omitempty"`
+	Retired   []string     `json:"retired,omitempty"`
+	// LastMember is the highest member id given to a replaced replica.
+	LastMember uint64 `json:"lastMember,omitempty"`
+}
+
+// complete fills in what older settings don't have.
+func (s *settings) complete() {
+	for n := len(s.Seats) + 1; n <= s.Replicas; n++ {
+		s.Seats = append(s.Seats, seat{uint64(n), 1, replicaName(n)})
+	}
+}
+
+// number is that of a replica, from 1; 0 if there is no such.
+func (s *settings) number(replica string) int {
+	for n := 1; n <= s.Replicas; n++ {
+		if replicaName(n) == replica {
+			return n
+		}
+	}
+	return 0
+}
+
+// lastMember is the highest member id ever used: none is used twice.
+func (s *settings) lastMember() uint64 {
+	last := max(s.LastMember, uint64(s.Replicas))
+	for _, t := range s.Seats {
+		last = max(last, t.Member)
+	}
+	if r := s.Replacing; r != nil {
+		last = max(last, r.New.Member, r.SurvivorNew.Member)
+	}
+	return last
 }
 
 const (
@@ -44,6 +82,7 @@ func openSettings(dir string, replicas int) (*settings, error) {
 		var id [8]byte
 		crand.Read(id[:]) // never fails
 		s := &settings{Version: settingsVersion, Volume: "dev-" + hex.EncodeToString(id[:]), Replicas: replicas}
+		s.complete()
 		return s, s.save(dir)
 	}
 	if err != nil {
@@ -71,11 +110,20 @@ func parseSettings(text []byte) (*settings, error) {
 		return nil, fmt.Errorf("%d replicas, a volume has 1 to 4", s.Replicas)
 	case s.Volume == "":
 		return nil, errors.New("no volume")
+	case len(s.Seats) != 0 && len(s.Seats) != s.Replicas:
+		return nil, fmt.Errorf("%d seats for %d replicas", len(s.Seats), s.Replicas)
 	}
+	for _, t := range s.Seats {
+		if t.Member == 0 || t.Incarnation == 0 || t.Folder == "" || filepath.Base(t.Folder) != t.Folder {
+			return nil, errors.New("a seat without member, incarnation or folder")
+		}
+	}
+	s.complete()
 	return &s, nil
 }
 
 func (s *settings) save(dir string) error {
+	s.LastMember = s.lastMember()
 	return boot.WriteJSON(filepath.Join(dir, settingsFile), s, true)
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
@@ -34,6 +35,7 @@ const (
 type Problem struct {
 	Error   string   `json:"error"`
 	Holders []Holder `json:"holders,omitempty"` // who keeps the mount busy
+	Owner   string   `json:"owner,omitempty"`   // the node that owns the volume
 }
 
 // Health tells of the serving process.
@@ -83,6 +85,7 @@ func (o *Owner) handler() http.Handler {
 		answer(w, struct{}{}, err)
 	})
 	mux.HandleFunc("GET "+pathHealth, func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Health(), nil) })
+	o.handleStaging(mux)
 	return mux
 }
 
@@ -96,6 +99,9 @@ func answer(w http.ResponseWriter, result any, err error) {
 		if errors.As(err, &busy) {
 			p.Holders = busy.Holders
 		}
+		if owned := (*client.OwnedError)(nil); errors.As(err, &owned) {
+			p.Owner = owned.Owner
+		}
 		result = p
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -105,9 +111,14 @@ func answer(w http.ResponseWriter, result any, err error) {
 
 func statusOf(err error) int {
 	var busy *BusyError
+	var owned *client.OwnedError
 	switch {
 	case errors.As(err, &busy), errors.Is(err, ErrConflict):
 		return http.StatusConflict
+	case errors.As(err, &owned):
+		return http.StatusLocked
+	case errors.Is(err, ErrNotStaged):
+		return http.StatusFailedDependency
 	case errors.Is(err, ErrNotMounted):
 		return http.StatusNotFound
 	case boot.IsUsage(err):
@@ -123,8 +134,7 @@ type Client struct{ http *http.Client }
 func NewClient(socket string) *Client {
 	return &Client{&http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			return dialOwner(ctx, socket)
 		},
 		DisableKeepAlives: true,
 	}}}
@@ -204,6 +214,10 @@ func problem(code int, text []byte) error {
 	switch {
 	case len(p.Holders) > 0:
 		return &BusyError{Holders: p.Holders}
+	case code == http.StatusLocked:
+		return &client.OwnedError{Owner: p.Owner}
+	case code == http.StatusFailedDependency:
+		return fmt.Errorf("%w: %s", ErrNotStaged, p.Error)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("%w: %s", ErrNotMounted, p.Error)
 	case code == http.StatusConflict:

@@ -20,7 +20,10 @@ func Command() *cli.Command {
 		Description: "Starts a serving process and keeps what it needs to be replaced: when it dies another one goes on\n" +
 			"with the same mounts and open files (Linux 6.9). Prints one line with \"ready\" when the socket serves.\n" +
 			"The socket answers root and the own user only.",
-		Flags: flags(&c),
+		Flags: append(flags(&c),
+			&cli.BoolFlag{Name: "take-over", Destination: &c.TakeOver, Sources: boot.Env("take-over"), Usage: "take the mounts of the mount owner that has the socket, which then only waits to be ended"},
+			&cli.StringFlag{Name: "instance", Destination: &c.Instance, Sources: boot.Env("instance"), Usage: "`NAME` of what this mount owner belongs to, the Pod's UID: once it has handed over it does not take the mounts back"},
+		),
 		Action: func(ctx context.Context, _ *cli.Command) error {
 			ctx, cancel := c.Boot.Context(ctx)
 			defer cancel()
@@ -48,5 +51,7 @@ func Command() *cli.Command {
 func flags(c *Config) []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "socket", Value: "/run/tak-replicated/mount-owner.sock", Destination: &c.Socket, Sources: boot.Env("socket"), Usage: "`PATH` of the Unix socket"},
+		&cli.StringFlag{Name: "kubelet-dir", Destination: &c.KubeletDir, Sources: boot.Env("kubelet-dir"), Usage: "`FOLDER` of the kubelet, below which a frontend may have volumes mounted; empty: nowhere"},
+		&cli.StringFlag{Name: "trust-dir", Value: "/run/tak-replicated/trust", Destination: &c.TrustDir, Sources: boot.Env("trust-dir"), Usage: "`FOLDER` for the credentials of volumes that a frontend has mounted"},
 	}, boot.Flags(&c.Boot, "info")...)
 }

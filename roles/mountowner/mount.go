@@ -42,6 +42,7 @@ type mount struct {
 	ended  chan struct{} // closed when it has ended
 	err    error         // why; valid after ended
 
+	refused atomic.Bool // ended because the volume is another node's
 	session atomic.Pointer[client.Session]
 	kernel  atomic.Pointer[kernel.Mount]
 }
@@ -102,6 +103,7 @@ func (m *mount) run(open func() (*kernel.Mount, error)) error {
 	served := make(chan error, 1)
 	go func() { served <- k.Serve(m.ctx, s) }()
 	go m.announce(s)
+	go m.watchOver(s)
 	err = m.drain(k, served, endSession)
 	m.log.Info("unmounted")
 	if sessionCtx.Err() == nil {
@@ -168,8 +170,8 @@ func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k 
 			TLS:   func(w client.Member) *tls.Config { return creds.ClientTLS(hosts[w.ID]) },
 			Spawn: func(f func()) { go f() },
 		},
-		DropName: k.DropName, Spawn: func(f func()) { go f() },
-		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name,
+		DropName: k.DropName, Linger: k.Linger, Spawn: func(f func()) { go f() },
+		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name, Owner: m.spec.Owner,
 		Token:      func() []byte { return m.token(creds) },
 		QuorumWait: m.spec.quorumWait(), Logger: m.log.Named("session"),
 	}

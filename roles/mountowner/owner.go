@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"tak-os.org/tak-replicated/csi/durable"
 	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/roles/boot"
@@ -25,6 +26,9 @@ type Owner struct {
 	log  *zap.Logger
 	link *kernel.Link // to the keeper, or nil
 	idle sync.WaitGroup
+
+	places Places        // where a node's frontend may have mounts
+	busy   durable.Keyed // paths that are worked on
 
 	mu struct {
 		sync.Mutex
@@ -44,6 +48,15 @@ type Status struct {
 	Survives bool `json:"survives"`
 	// Resumed says that this process has taken the mount over from another.
 	Resumed bool `json:"resumed"`
+}
+
+// Places are folders that an owner needs to serve a node's frontend.
+type Places struct {
+	// Kubelet is the folder below which volumes are staged and published; empty:
+	// nowhere.
+	Kubelet string
+	// Trust is where the credentials of staged volumes are kept.
+	Trust string
 }
 
 // NewOwner returns an owner whose mounts end with the process.
@@ -113,10 +126,11 @@ func (o *Owner) Mount(ctx context.Context, spec Spec) (*Status, error) {
 	select {
 	case <-m.up:
 	case <-m.ended:
-		if m.err == nil {
-			return nil, fmt.Errorf("mount %s: it ended at once", spec.Mountpoint)
+		err := m.why()
+		if err == nil {
+			err = fmt.Errorf("mount %s: it ended at once", spec.Mountpoint)
 		}
-		return nil, m.err
+		return nil, err
 	case <-ctx.Done():
 		if !there {
 			m.cancel()

@@ -1,6 +1,7 @@
 package mountowner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -48,6 +49,25 @@ func (g guarded) Accept() (net.Conn, error) {
 		}
 		c.Close()
 	}
+}
+
+// dialOwner connects to an owner, and only to one that is root's or the own
+// user's: it is given credentials.
+func dialOwner(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := peerUID(c.(*net.UnixConn))
+	if err == nil && uid != 0 && uid != uint32(os.Geteuid()) {
+		err = fmt.Errorf("socket %s is served by user %d", socket, uid)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // peerUID tells who called, as the kernel saw it.

@@ -2,9 +2,11 @@ package mountowner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -16,7 +18,18 @@ import (
 // Config is what the role's flags say.
 type Config struct {
 	Socket string
-	Boot   boot.Config
+	// KubeletDir is the folder below which a node's frontend may stage and publish
+	// volumes; empty: nowhere.
+	KubeletDir string
+	// TrustDir keeps the credentials of staged volumes.
+	TrustDir string
+	// TakeOver has a keeper that starts take the mounts of the one that has the
+	// socket, which then does nothing more.
+	TakeOver bool
+	// Instance names what the keeper belongs to, a Pod: one that has handed its
+	// mounts over does not take them back when its container is started again.
+	Instance string
+	Boot     boot.Config
 }
 
 func (c *Config) validate() error {
@@ -25,6 +38,17 @@ func (c *Config) validate() error {
 	}
 	if n := len(c.keeperSocket()); n > SocketPathMost {
 		return boot.Usagef("--socket: path is %d bytes too long for a Unix socket", n-SocketPathMost)
+	}
+	for flag, dir := range map[string]string{"kubelet-dir": c.KubeletDir, "trust-dir": c.TrustDir} {
+		if dir != "" && (!filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/") {
+			return boot.Usagef("--%s: %q is not a clean absolute path", flag, dir)
+		}
+	}
+	if c.KubeletDir != "" && c.TrustDir == "" {
+		return boot.Usagef("--trust-dir is needed with --kubelet-dir")
+	}
+	if strings.ContainsRune(c.Instance, '/') {
+		return boot.Usagef("--instance: %q has a slash", c.Instance)
 	}
 	return nil
 }
@@ -50,25 +74,47 @@ func Keep(ctx context.Context, c Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
+	ops := c.Boot.NewOps()
+	ops.AddReady("owner", func() error { return probeOwner(c.Socket) })
+	var g boot.Group
+	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, exe, log) })
+	g.Add("metrics", ops.Run)
+	return g.Run(ctx)
+}
+
+// keep holds the mounts until ctx ends, at first those of the keeper before.
+func (c *Config) keep(ctx context.Context, exe string, log *zap.Logger) error {
+	mounts, err := c.inherit(ctx, log)
+	if err != nil {
+		return err
+	}
+	if mounts == nil {
+		<-ctx.Done()
+		return nil
+	}
+	defer mounts.Close()
 	lock, err := lockSocket(ctx, c.Socket, lockPatience)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	ops := c.Boot.NewOps()
-	var g boot.Group
-	g.Add("keeper", func(ctx context.Context) error {
-		return kernel.RunKeeper(ctx, kernel.KeeperConfig{
-			Socket: c.keeperSocket(),
-			Command: []string{
-				exe, "mount-owner", "serve", "--socket", c.Socket,
-				"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
-			},
-			Env: boot.ChildEnvironment(), Shared: lock, Log: log,
-		})
+	err = kernel.RunKeeper(ctx, kernel.KeeperConfig{
+		Socket: c.keeperSocket(),
+		Command: []string{
+			exe, "mount-owner", "serve", "--socket", c.Socket, "--kubelet-dir", c.KubeletDir, "--trust-dir", c.TrustDir,
+			"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
+		},
+		Env: boot.ChildEnvironment(), Shared: lock, Mounts: mounts, Log: log,
 	})
-	g.Add("metrics", ops.Run)
-	return g.Run(ctx)
+	lock.Close() // nobody waits for it in vain
+	if !errors.Is(err, kernel.ErrSucceeded) {
+		return err
+	}
+	log.Info("another keeper has the mounts; waiting to be ended")
+	if err := c.noteHandedOver(); err != nil {
+		log.Error("note the handover", zap.Error(err))
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // Serve is the serving process: it takes the keeper's mounts over, and answers
@@ -92,6 +138,7 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 		return err
 	}
 	o := newOwner(log, link)
+	o.places = Places{Kubelet: c.KubeletDir, Trust: c.TrustDir}
 	ops := c.Boot.NewOps()
 	o.Observe(ops)
 	var g boot.Group

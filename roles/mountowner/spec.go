@@ -24,6 +24,8 @@ type Spec struct {
 	// answers EIO, in milliseconds; 0 waits for ever.
 	QuorumWaitMs int64 `json:"quorumWaitMs"`
 	ReadOnly     bool  `json:"readOnly"`
+	// Owner owns the volume while it is mounted; empty: many may have it mounted.
+	Owner string `json:"owner,omitempty"`
 }
 
 // specBytesMost bounds a Spec's JSON.
@@ -57,6 +59,8 @@ func (s *Spec) validate() error {
 		return boot.Usagef("no trust folder is given")
 	case s.Name == "" || len(s.Name) > 255:
 		return boot.Usagef("the name of who mounts has %d bytes, needs 1 to 255", len(s.Name))
+	case len(s.Owner) > 255:
+		return boot.Usagef("the owner's name has %d bytes, 255 are allowed", len(s.Owner))
 	case s.QuorumWaitMs < 0:
 		return boot.Usagef("quorum wait of %d ms", s.QuorumWaitMs)
 	}
@@ -83,5 +87,5 @@ func (s *Spec) members() ([]worker.Member, error) {
 // same reports whether another request asks for the same mount.
 func (s *Spec) same(o *Spec) bool {
 	return s.Mountpoint == o.Mountpoint && s.Volume == o.Volume && s.Name == o.Name && s.Trust == o.Trust &&
-		s.QuorumWaitMs == o.QuorumWaitMs && s.ReadOnly == o.ReadOnly && slices.Equal(s.Members, o.Members)
+		s.QuorumWaitMs == o.QuorumWaitMs && s.ReadOnly == o.ReadOnly && s.Owner == o.Owner && slices.Equal(s.Members, o.Members)
 }

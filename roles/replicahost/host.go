@@ -331,6 +331,9 @@ func (h *Host) statusOf(volume string) (v *api.ReplicatedVolume, replicas, retir
 		spec := v.Replica(st.Index)
 		switch {
 		case spec != nil && spec.Node == h.cfg.Node && spec.Incarnation == st.Incarnation:
+			if told := v.ReplicaStatus(st.Index); told != nil && told.Initialized {
+				st.Initialized = true // it is never taken back
+			}
 			replicas = append(replicas, st)
 		case slices.ContainsFunc(v.Spec.Retired, func(o api.RetiredSpec) bool {
 			return o.Index == st.Index && o.Incarnation == st.Incarnation && o.Node == h.cfg.Node

@@ -34,7 +34,9 @@ const hostVar = "TAK_REPLICAHOST_CONFIG"
 
 // hostConfig is what a host of a test is given.
 type hostConfig struct {
-	Config Config
+	Node, Kubeconfig, Dir, State, Locks string
+	Workers, Starts                     int
+	PortFirst, PortLast                 int
 	// Ports of each node, by which replicas find each other without Services.
 	Ports map[string]int
 	// Nodes has the node of each replica.
@@ -71,13 +73,29 @@ func hostMain(path string) error {
 	if err != nil {
 		return err
 	}
-	c.Config.Addresses = func(volume string, index int32) (string, string) {
+	cfg := c.config()
+	cfg.Addresses = func(volume string, index int32) (string, string) {
 		name := api.ReplicaName(volume, index)
 		return fmt.Sprintf("127.0.0.1:%d", c.Ports[c.Nodes[name]]), api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)
 	}
-	ctx, cancel := c.Config.Boot.Context(context.Background())
+	ctx, cancel := cfg.Boot.Context(context.Background())
 	defer cancel()
-	return Run(ctx, c.Config, log, func() { fmt.Println("ready") })
+	return Run(ctx, cfg, log, func() { fmt.Println("ready") })
+}
+
+func (c *hostConfig) config() Config {
+	cfg := Config{
+		Node: c.Node, Namespace: api.DefaultNamespace, ClusterDomain: api.DefaultClusterName, Kubeconfig: c.Kubeconfig,
+		Advertise: "192.0.2.1", Listen: "127.0.0.1", // the API takes no loopback address
+		State: c.State, Locks: c.Locks,
+		ConsumerSocket: filepath.Join(c.Dir, "c.sock"), ConsumerRoot: filepath.Join(c.Dir, "consumer"),
+		Workers: c.Workers, Starts: c.Starts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
+		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: c.PortFirst, PortLast: c.PortLast,
+		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
+		Retry:  200 * time.Millisecond,
+	}
+	cfg.Boot.UntilStdin = true
+	return cfg
 }
 
 // lab is an API server, and nodes with a local driver and a replica host each.
@@ -90,6 +108,7 @@ type lab struct {
 	nodes map[string]*node
 	where map[string]string // node of each replica
 	cas   map[string]*pki.CA
+	ports int // ranges of ports given to nodes
 }
 
 type node struct {
@@ -99,14 +118,14 @@ type node struct {
 	port   int // the first of its workers
 	driver *local.Driver
 	make   csi.ControllerServer
-	cfg    Config
+	cfg    hostConfig
 	host   *exec.Cmd
 	log    *os.File
 	ended  chan error
 	stop   io.Closer
 }
 
-func newLab(t *testing.T, nodes int) *lab {
+func newLab(t *testing.T) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		skip(t, "needs root, to mount")
@@ -134,9 +153,6 @@ func newLab(t *testing.T, nodes int) *lab {
 		_, err := l.kube.Volumes(t.Context())
 		return err
 	})
-	for i := range nodes {
-		l.addNode(fmt.Sprintf("node-%d", i+1))
-	}
 	return l
 }
 
@@ -217,23 +233,17 @@ const basePort = 23100
 
 func (l *lab) addNode(name string) *node {
 	l.t.Helper()
-	n := &node{lab: l, name: name, dir: filepath.Join(l.dir, name), port: basePort + 10*len(l.nodes)}
+	n := &node{lab: l, name: name, dir: filepath.Join(l.dir, name), port: basePort + 10*l.ports}
+	l.ports++
 	l.nodes[name] = n
 	for _, d := range []string{"kubelet", "local", "consumer"} {
 		must(l.t, os.MkdirAll(filepath.Join(n.dir, d), 0o755))
 	}
 	n.startDriver()
-	n.cfg = Config{
-		Node: name, Namespace: api.DefaultNamespace, ClusterDomain: api.DefaultClusterName, Kubeconfig: l.api.Kubeconfig,
-		Advertise: "127.0.0.1", Listen: "127.0.0.1",
-		State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
-		ConsumerSocket: filepath.Join(n.dir, "c.sock"), ConsumerRoot: filepath.Join(n.dir, "consumer"),
-		Workers: DefaultWorkers, Starts: DefaultStarts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
-		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: n.port, PortLast: n.port + 9,
-		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
-		Retry:  200 * time.Millisecond,
+	n.cfg = hostConfig{
+		Node: name, Kubeconfig: l.api.Kubeconfig, Dir: n.dir, State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
+		Workers: DefaultWorkers, Starts: DefaultStarts, PortFirst: n.port, PortLast: n.port + 9,
 	}
-	n.cfg.Boot.UntilStdin = true
 	return n
 }
 
@@ -267,10 +277,10 @@ func (n *node) start() {
 }
 
 // launch starts a host with a configuration.
-func (n *node) launch(cfg Config) {
+func (n *node) launch(c hostConfig) {
 	t := n.lab.t
 	t.Helper()
-	c := hostConfig{Config: cfg, Ports: map[string]int{}, Nodes: n.lab.where}
+	c.Ports, c.Nodes = map[string]int{}, n.lab.where
 	for _, o := range n.lab.nodes {
 		c.Ports[o.name] = o.port
 	}
@@ -421,8 +431,38 @@ func (l *lab) serving(v *api.ReplicatedVolume) {
 	}
 }
 
+// servedBy waits until the host that runs now serves a replica.
+func (l *lab) servedBy(v *api.ReplicatedVolume, n *node) {
+	l.t.Helper()
+	for _, r := range v.Spec.Replicas {
+		if r.Node != n.name {
+			continue
+		}
+		l.eventually("the host serves "+api.ReplicaName(v.Name, r.Index), func() error {
+			rep, err := l.ask(v.Name, r.Index)
+			if err == nil && rep.PID != n.host.Process.Pid {
+				err = fmt.Errorf("process %d serves, the host is %d", rep.PID, n.host.Process.Pid)
+			}
+			return err
+		})
+	}
+	l.serving(v)
+}
+
 // ask asks a replica's worker for its report.
 func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
+	l.t.Helper()
+	v, err := l.kube.Volume(l.t.Context(), volume)
+	must(l.t, err)
+	for _, st := range v.Status.Replicas {
+		if st.Index == index && st.Address != "" {
+			return l.askAt(volume, index, strings.Replace(st.Address, "192.0.2.1", "127.0.0.1", 1))
+		}
+	}
+	return nil, fmt.Errorf("replica %d has no address", index)
+}
+
+func (l *lab) askAt(volume string, index int32, addr string) (*worker.Report, error) {
 	l.t.Helper()
 	operator, err := l.cas[volume].Issue(pki.RoleOperator, "test")
 	must(l.t, err)
@@ -430,16 +470,9 @@ func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
 		return pki.Bundle{CA: l.cas[volume].KeyPair().Cert, Pair: operator}, nil
 	}, time.Now, zap.NewNop())
 	must(l.t, err)
-	v, err := l.kube.Volume(l.t.Context(), volume)
-	must(l.t, err)
-	for _, st := range v.Status.Replicas {
-		if st.Index == index && st.Address != "" {
-			ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
-			defer cancel()
-			return worker.Ask(ctx, st.Address, creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
-		}
-	}
-	return nil, fmt.Errorf("replica %d has no address", index)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
+	defer cancel()
+	return worker.Ask(ctx, addr, creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
 }
 
 // update changes the volume's spec.

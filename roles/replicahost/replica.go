@@ -45,7 +45,7 @@ func newReplica(h *Host, a Assignment, rec *Record) *replica {
 	r.mu.wanted = a
 	r.mu.status = api.ReplicaStatus{
 		Index: a.Index, Incarnation: a.Incarnation, Node: h.cfg.Node,
-		PVCUID: r.record.PVCUID, PV: r.record.PV, Initialized: r.record.Initialised,
+		PVCUID: r.record.PVCUID, PV: r.record.PV, Initialized: r.record.Initialised || a.Initialised,
 	}
 	return r
 }
@@ -55,7 +55,9 @@ func (r *replica) want(a Assignment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.mu.wanted
+	a.Initialised = a.Initialised || old.Initialised
 	r.mu.wanted = a
+	r.mu.status.Initialized = r.mu.status.Initialized || a.Initialised
 	if old.sameWorker(&a) {
 		return
 	}

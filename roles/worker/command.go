@@ -46,6 +46,8 @@ func Command() *cli.Command {
 			&cli.Int64Flag{Name: "journal-bytes", Value: DefaultJournalBytes, Destination: &c.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that the journal may take"},
 			&cli.Int64Flag{Name: "rebuild-rate", Value: DefaultRebuildRate, Destination: &c.RebuildRate, Sources: boot.Env("rebuild-rate"), Usage: "`BYTES` a second sent to members that need a checkpoint"},
 			&cli.DurationFlag{Name: "lease-ttl", Value: DefaultTTL, Destination: &c.TTL, Sources: boot.Env("lease-ttl"), Usage: "`DURATION` that a client's leases last without renewal"},
+			&cli.Int64Flag{Name: "scrub-rate", Value: DefaultScrubRate, Destination: &c.ScrubRate, Sources: boot.Env("scrub-rate"), Usage: "`BYTES` of contents a second that are compared with their checksums in the background"},
+			&cli.DurationFlag{Name: "scrub-every", Value: DefaultScrubEvery, Destination: &c.ScrubEvery, Sources: boot.Env("scrub-every"), Usage: "`DURATION` from one look at everything to the next"},
 		}, boot.Flags(&c.Boot, "info")...),
 		Action: func(ctx context.Context, _ *cli.Command) error {
 			for _, text := range members {

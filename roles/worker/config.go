@@ -34,7 +34,11 @@ type Config struct {
 	JournalBytes    int64
 	RebuildRate     int64 // bytes a second to members that need a checkpoint
 	TTL             time.Duration
-	Boot            boot.Config
+	// ScrubRate and ScrubEvery bound the scrub: bytes of contents read a second,
+	// and from one round to the next; 0 stands for the defaults.
+	ScrubRate  int64
+	ScrubEvery time.Duration
+	Boot       boot.Config
 	// Join says that the replica joins a log that exists: initialised, it waits
 	// for a checkpoint instead of beginning with the first members.
 	Join bool
@@ -141,7 +145,7 @@ func (c *Config) Args() []string {
 		"--listen", c.Listen, "--trust", c.Trust, "--reserve-bytes", fmt.Sprint(c.ReserveBytes),
 		"--checkpoint-bytes", fmt.Sprint(c.CheckpointBytes), "--journal-bytes", fmt.Sprint(c.JournalBytes),
 		"--rebuild-rate", fmt.Sprint(c.RebuildRate), "--lease-ttl", c.TTL.String(),
-		"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat, "--until-stdin-ends",
+		"--scrub-rate", fmt.Sprint(c.ScrubRate), "--scrub-every", c.ScrubEvery.String(), "--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat, "--until-stdin-ends",
 	}
 	for _, m := range c.Members {
 		args = append(args, "--member", m.String())
@@ -172,6 +176,15 @@ func (c *Config) genesis() []raftlog.Member {
 		members = append(members, raftlog.Member{ID: m.ID, Replica: m.Replica, Incarnation: 1})
 	}
 	return members
+}
+
+func (c *Config) completeScrub() {
+	if c.ScrubRate <= 0 {
+		c.ScrubRate = DefaultScrubRate
+	}
+	if c.ScrubEvery <= 0 {
+		c.ScrubEvery = DefaultScrubEvery
+	}
 }
 
 // place tells where a replica listens: in all of its lives at the same place.

@@ -19,6 +19,7 @@ type machine struct {
 	// moved tells the housekeeping that leadership has changed.
 	moved  chan struct{}
 	bounds Bounds
+	scrub  *scrubber // nil: entries of scrubs only count
 }
 
 var _ raftlog.Machine = (*machine)(nil)
@@ -29,11 +30,25 @@ func newMachine(t *tree.Tree, c *coord.Coordinator) *machine {
 
 func (m *machine) Apply(entries []raftlog.Entry) error {
 	for i := range entries {
+		if isScrub(entries[i].Data) {
+			if err := m.applyScrub(&entries[i]); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := m.coord.Apply(entries[i].Index, entries[i].Term, entries[i].Data); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// applyScrub takes an entry that changes nothing.
+func (m *machine) applyScrub(e *raftlog.Entry) error {
+	if err := m.coord.Apply(e.Index, e.Term, nil); err != nil || m.scrub == nil {
+		return err
+	}
+	return m.scrub.apply(e.Index, e.Data)
 }
 
 func (m *machine) Lead(term uint64) {

@@ -37,6 +37,12 @@ func newMetrics(r *replica) *metrics {
 	add("used_inodes", "Inodes in use.", func(r *Report) float64 { return float64(r.Space.UsedInodes) })
 	add("disk_bytes", "Size of the replica's disk.", func(r *Report) float64 { return float64(r.Space.DiskBytes) })
 	add("disk_free_bytes", "Free space of the replica's disk.", func(r *Report) float64 { return float64(r.Space.DiskFree) })
+	add("scrub_rounds", "Complete scrubs since the start.", func(r *Report) float64 { return float64(r.Scrub.Rounds) })
+	add("scrub_read_bytes", "Bytes of contents compared with their checksums since the start.", func(r *Report) float64 { return float64(r.Scrub.Bytes) })
+	add("scrub_damaged_pages", "Damaged pages found since the start, by scrubs and by reads.", func(r *Report) float64 { return float64(r.Scrub.Found) })
+	add("scrub_mended_pages", "Damaged pages mended from other replicas since the start.", func(r *Report) float64 { return float64(r.Scrub.Mended) })
+	add("scrub_left_pages", "Damaged pages that the last scrub could not mend.", func(r *Report) float64 { return float64(r.Scrub.Left) })
+	add("scrub_differing_ranges", "Ranges of records on which the replicas did not agree since the start.", func(r *Report) float64 { return float64(r.Scrub.Differs) })
 	add("members_behind_entries_max", "Entries that the member furthest behind lacks; the coordinator knows.", func(r *Report) float64 {
 		var lag uint64
 		for _, m := range r.Members {

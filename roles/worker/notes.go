@@ -7,38 +7,55 @@ import (
 	"tak-os.org/tak-replicated/raftlog"
 )
 
-// A worker tells the coordinator's how much room its disk has, in a note of its
-// log: version u8 (1), then bytes and free bytes, inodes and free inodes of the
-// disk, and the reserve, u64 each, little endian.
+// A worker tells the coordinator's how much room its disk has, and what it found
+// at the last marker of a scrub, in a note of its log: version u8 (2), then bytes
+// and free bytes, inodes and free inodes of the disk, the reserve, and the index
+// of the marker (0: none), u64 each, little endian, and the hash, 15 bytes.
+// Version 1 ends after the reserve.
 const (
-	noteVersion = 1
-	noteSize    = 1 + 5*8
+	noteVersion = 2
+	roomSize    = 1 + 5*8
+	noteSize    = roomSize + 8 + len(digest{})
 )
+
+// note is what one worker tells.
+type note struct {
+	room       diskRoom
+	scrubIndex uint64
+	scrubSum   digest
+}
+
+func (n note) encode() []byte {
+	b := []byte{noteVersion}
+	d := n.room
+	for _, v := range [...]uint64{d.bytes, d.free, d.inodes, d.inodesFree, d.reserve, n.scrubIndex} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return append(b, n.scrubSum[:]...)
+}
+
+// decodeNote reads a note; one of another version tells nothing.
+func decodeNote(b []byte) (n note, ok bool) {
+	switch {
+	case len(b) == roomSize && b[0] == 1:
+	case len(b) == noteSize && b[0] == noteVersion:
+		n.scrubIndex = binary.LittleEndian.Uint64(b[roomSize:])
+		n.scrubSum = digest(b[roomSize+8:])
+	default:
+		return n, false
+	}
+	d := &n.room
+	for i, p := range [...]*uint64{&d.bytes, &d.free, &d.inodes, &d.inodesFree, &d.reserve} {
+		*p = binary.LittleEndian.Uint64(b[1+8*i:])
+	}
+	return n, true
+}
 
 // disk is the room on one replica's disk.
 type diskRoom struct{ bytes, free, inodes, inodesFree, reserve uint64 }
 
 func roomOf(i *tree.SpaceInfo) diskRoom {
 	return diskRoom{i.DiskBytes, i.DiskFree, i.DiskInodes, i.InodesFree, i.Reserve}
-}
-
-func (d diskRoom) encode() []byte {
-	b := []byte{noteVersion}
-	for _, v := range [...]uint64{d.bytes, d.free, d.inodes, d.inodesFree, d.reserve} {
-		b = binary.LittleEndian.AppendUint64(b, v)
-	}
-	return b
-}
-
-// decodeRoom reads a note; one of another version tells nothing.
-func decodeRoom(b []byte) (d diskRoom, ok bool) {
-	if len(b) != noteSize || b[0] != noteVersion {
-		return d, false
-	}
-	for i, p := range [...]*uint64{&d.bytes, &d.free, &d.inodes, &d.inodesFree, &d.reserve} {
-		*p = binary.LittleEndian.Uint64(b[1+8*i:])
-	}
-	return d, true
 }
 
 // usable is what files may still take.
@@ -50,8 +67,8 @@ func otherRooms(st raftlog.Status, self uint64) (rooms []diskRoom) {
 		if m.ID == self {
 			continue
 		}
-		if room, ok := decodeRoom(m.Note); ok {
-			rooms = append(rooms, room)
+		if n, ok := decodeNote(m.Note); ok {
+			rooms = append(rooms, n.room)
 		}
 	}
 	return rooms

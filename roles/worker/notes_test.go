@@ -9,22 +9,26 @@ import (
 )
 
 func TestNoteRoundTrip(t *testing.T) {
-	want := diskRoom{1 << 40, 3 << 30, 1000, 999, 7}
-	if got, ok := decodeRoom(want.encode()); !ok || got != want {
+	want := note{diskRoom{1 << 40, 3 << 30, 1000, 999, 7}, 12, digest{1, 2}}
+	if got, ok := decodeNote(want.encode()); !ok || got != want {
 		t.Errorf("got %+v %v, want %+v", got, ok, want)
 	}
-	for _, bad := range [][]byte{nil, {1}, append(want.encode(), 0), append([]byte{2}, want.encode()[1:]...)} {
-		if _, ok := decodeRoom(bad); ok {
+	older := append([]byte{1}, want.encode()[1:roomSize]...)
+	if got, ok := decodeNote(older); !ok || got != (note{room: want.room}) {
+		t.Errorf("version 1: got %+v %v", got, ok)
+	}
+	for _, bad := range [][]byte{nil, {1}, append(want.encode(), 0), append([]byte{3}, want.encode()[1:]...)} {
+		if _, ok := decodeNote(bad); ok {
 			t.Errorf("note %x is taken", bad)
 		}
 	}
 }
 
 func FuzzNote(f *testing.F) {
-	f.Add(diskRoom{1, 2, 3, 4, 5}.encode())
+	f.Add(note{diskRoom{1, 2, 3, 4, 5}, 6, digest{7}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if d, ok := decodeRoom(b); ok && string(d.encode()) != string(b) {
-			t.Fatalf("%x became %+v", b, d)
+		if n, ok := decodeNote(b); ok && b[0] == noteVersion && string(n.encode()) != string(b) {
+			t.Fatalf("%x became %+v", b, n)
 		}
 	})
 }

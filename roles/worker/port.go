@@ -9,9 +9,9 @@ import (
 	"tak-os.org/tak-replicated/raftlog/transport/framed"
 )
 
-// serveClients makes s hand the connections of clients and operators to c.
-func serveClients(s *transport.Server, c *coord.Coordinator) {
-	h := &coord.Server{C: c}
+// serveClients makes s hand the connections of clients and operators to r's coordinator.
+func serveClients(s *transport.Server, r *replica) {
+	h := &operators{coord.Server{C: r.coord}, r}
 	serve := func(ctx context.Context, in transport.Incoming) {
 		peer := wire.Peer{
 			Volume: in.Peer.Volume, Role: string(in.Peer.Role), Name: in.Peer.Name,

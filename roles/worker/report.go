@@ -36,7 +36,9 @@ type Report struct {
 	Sessions    []SessionReport `json:"sessions"`
 	Owner       *OwnerReport    `json:"owner"`  // of a volume that one node at a time may use
 	Sealed      bool            `json:"sealed"` // it takes no new sessions any more
+	Opened      uint64          `json:"opened"` // sessions ever opened
 	Space       SpaceReport     `json:"space"`
+	Scrub       ScrubReport     `json:"scrub"`
 	Started     time.Time       `json:"started"`
 	Conns       int             `json:"connections"`
 }
@@ -105,7 +107,7 @@ func (r *replica) report() Report {
 		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
 		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
 		Fenced:  st.Fenced, Stateless: st.Stateless, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
-		Rebuild: (*RebuildReport)(st.Rebuild),
+		Rebuild: (*RebuildReport)(st.Rebuild), Scrub: r.scrub.status(),
 	}
 	switch {
 	case r.machine.leads.Load() != 0:
@@ -129,7 +131,7 @@ func (r *replica) report() Report {
 	if o, ok := r.tree.Owner(); ok {
 		rep.Owner = &OwnerReport{Session: o.Session, Name: string(o.Name)}
 	}
-	rep.Sealed = r.tree.Sealed()
+	rep.Sealed, rep.Opened = r.tree.Sealed(), r.tree.SessionsOpened()
 	if sp, err := r.tree.Space(); err == nil {
 		rep.Space = SpaceReport{
 			UsedBytes: sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
@@ -169,6 +171,10 @@ func Operate(ctx context.Context, addr string, tls *tls.Config, op fsop.Op) (*fs
 
 // exchange sends one message to the worker at addr and returns what it answers.
 func exchange(ctx context.Context, addr string, tls *tls.Config, m *fsop.Message) ([]byte, error) {
+	return exchangeBytes(ctx, addr, tls, fsop.AppendMessage(nil, m))
+}
+
+func exchangeBytes(ctx context.Context, addr string, tls *tls.Config, message []byte) ([]byte, error) {
 	conn, err := wire.Dial(ctx, wire.DialConfig{Addr: addr, TLS: tls, Operator: true})
 	if err != nil {
 		return nil, err
@@ -177,7 +183,7 @@ func exchange(ctx context.Context, addr string, tls *tls.Config, m *fsop.Message
 	ended := make(chan error, 1)
 	go func() { ended <- conn.Run(answer) }()
 	defer func() { conn.Close(); <-ended }()
-	if err := conn.Send(1, fsop.AppendMessage(nil, m)); err != nil {
+	if err := conn.Send(1, message); err != nil {
 		return nil, err
 	}
 	select {

@@ -51,6 +51,7 @@ type replica struct {
 	server    *transport.Server
 	space     space
 	witness   *witness
+	scrub     scrubber
 	spawned   sync.WaitGroup
 }
 
@@ -75,6 +76,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		return err
 	}
 	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now()}
+	r.cfg.completeScrub()
 	if r.witness, err = openWitness(&r.cfg, log); err == nil {
 		err = r.open(listener, server, peer)
 	}
@@ -97,10 +99,12 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	defer ops.Registry.Unregister(m)
 	var g boot.Group
 	g.Add("log", r.group.Run)
-	g.Add("transport", func(ctx context.Context) error { return r.transport.Run(ctx, r.group) })
+	g.Add("transport", func(ctx context.Context) error { return r.transport.Run(ctx, peers{r.group, r}) })
 	g.Add("port", r.server.Run)
 	g.Add("coordinator", r.keepHouse)
 	g.Add("space", r.relieve)
+	g.Add("membership", r.watchRemoval)
+	g.Add("scrub", r.scrub.run)
 	if cfg.Record != "" {
 		g.Add("record", func(ctx context.Context) error { return r.witness.run(ctx, r.group.Status) })
 	}
@@ -173,7 +177,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	fs := disk.OS()
 	var err error
 	r.tree, err = tree.Open(tree.Config{
-		FS: fs, Dir: filepath.Join(r.cfg.Dir, "tree"), Cache: sharedCache(), Log: r.log, ReserveBytes: r.cfg.ReserveBytes,
+		FS: fs, Dir: filepath.Join(r.cfg.Dir, "tree"), Cache: sharedCache(), Log: r.log, ReserveBytes: r.cfg.ReserveBytes, Repair: repair{r},
 	})
 	if err != nil {
 		return fmt.Errorf("open files: %w", err)
@@ -188,6 +192,8 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Room: r.space.room, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
+	r.scrub.r = r
+	r.machine.scrub = &r.scrub
 	r.machine.bounds = r.cfg.Bounds
 	r.transport = transport.New(transport.Config{
 		Volume: r.cfg.Volume, Member: r.cfg.Member, Incarnation: r.cfg.Incarnation, Instance: random(),
@@ -198,7 +204,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		Listener: listener, Credentials: server, Clock: transport.SystemClock{}, Log: r.log,
 	})
 	r.transport.Register(r.server)
-	serveClients(r.server, r.coord)
+	serveClients(r.server, r)
 	if err := r.openGroup(fs); err != nil {
 		return errors.Join(err, r.tree.Close())
 	}
@@ -319,7 +325,9 @@ func (r *replica) keepHouse(ctx context.Context) error {
 // tellRoom notes for the coordinator how much room this replica's disk has.
 func (r *replica) tellRoom() {
 	if info, err := r.tree.Space(); err == nil {
-		r.group.SetNote(roomOf(&info).encode())
+		n := note{room: roomOf(&info)}
+		n.scrubIndex, n.scrubSum = r.scrub.last()
+		r.group.SetNote(n.encode())
 	}
 }
 

@@ -169,11 +169,21 @@ type Kubectl func(ctx context.Context, args ...string) *exec.Cmd
 
 // Manifests applies manifests/ with an image; with ownRegistrar the overlay that needs no other sidecar.
 func Manifests(ctx context.Context, kubectl Kubectl, image string, ownRegistrar bool) error {
+	return withOverlay(image, ownRegistrar, func(dir string) error { return output(kubectl(ctx, "apply", "-k", dir)) })
+}
+
+// Uninstall deletes what Manifests applied.
+func Uninstall(ctx context.Context, kubectl Kubectl, image string, ownRegistrar bool) error {
+	return withOverlay(image, ownRegistrar, func(dir string) error {
+		return output(kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=60s"))
+	})
+}
+
+func withOverlay(image string, ownRegistrar bool, do func(dir string) error) error {
 	root, err := Root()
 	if err != nil {
 		return err
 	}
-	// An overlay's base is named by a relative path; below the repository it is short and has no links in it.
 	dir, err := os.MkdirTemp("", "tak-e2e-overlay")
 	if err != nil {
 		return err
@@ -183,6 +193,7 @@ func Manifests(ctx context.Context, kubectl Kubectl, image string, ownRegistrar 
 	if ownRegistrar {
 		base = "manifests/overlays/registrar"
 	}
+	// A base has to be named by a relative path.
 	rel, err := filepath.Rel(dir, filepath.Join(root, base))
 	if err != nil {
 		return err
@@ -192,7 +203,7 @@ func Manifests(ctx context.Context, kubectl Kubectl, image string, ownRegistrar 
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	return output(kubectl(ctx, "apply", "-k", dir))
+	return do(dir)
 }
 
 // Apply applies objects given as YAML.

@@ -46,7 +46,10 @@ func newAuthority(dir string) (*authority, error) {
 		return nil, err
 	}
 	a := &authority{dir: dir, key: key, cert: cert, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
-	return a, os.WriteFile(filepath.Join(dir, "ca.crt"), a.pem, 0o644)
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), a.pem, 0o644); err != nil {
+		return nil, err
+	}
+	return a, writeKey(filepath.Join(dir, "ca.key"), key) // the controller manager signs with it
 }
 
 // identity is what a certificate says about its owner.
@@ -80,16 +83,24 @@ func (a *authority) issue(id identity) (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
 	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	key = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 	if err := os.WriteFile(filepath.Join(a.dir, id.name+".crt"), cert, 0o644); err != nil {
 		return nil, nil, err
 	}
-	return cert, key, os.WriteFile(filepath.Join(a.dir, id.name+".key"), key, 0o600)
+	file := filepath.Join(a.dir, id.name+".key")
+	if err := writeKey(file, private); err != nil {
+		return nil, nil, err
+	}
+	key, err = os.ReadFile(file)
+	return cert, key, err
+}
+
+func writeKey(file string, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 // kubeconfig issues a client's certificate and writes a kubeconfig with it.

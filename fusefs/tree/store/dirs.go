@@ -7,10 +7,27 @@ import (
 )
 
 // calmFS hides failed syncs of folders from pebble, which panics over them on
-// whatever goroutine it is. The store has failed nevertheless.
+// whatever goroutine it is. The store has failed nevertheless. And it holds up
+// flushes of a store that has failed until it is closed: pebble would try again at
+// once, for ever.
 type calmFS struct {
 	vfs.FS
 	d *DB
+}
+
+// flushCategory is what pebble makes a file for that a flush, on its own
+// goroutine, writes.
+const flushCategory = "pebble-memtable-flush"
+
+// Create implements vfs.FS.
+func (c calmFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if category == flushCategory && c.d.isOpen.Load() {
+		if err := c.d.Err(); err != nil {
+			<-c.d.closing
+			return nil, err
+		}
+	}
+	return c.FS.Create(name, category)
 }
 
 // OpenDir implements vfs.FS.

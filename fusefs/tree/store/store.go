@@ -55,12 +55,16 @@ type DB struct {
 	broken chan struct{} // closed at the first failure
 	// isBroken says that broken is closed, or about to be.
 	isBroken atomic.Bool
+	// isOpen says that Open is done, and Close to be expected; closing is closed
+	// when that begins.
+	isOpen  atomic.Bool
+	closing chan struct{}
 }
 
 // Open opens the store in dir, which a read-only one must have. fail hears of
 // the first failure in the background, from any goroutine; it may be nil.
 func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {
-	d := &DB{log: log, fail: fail, broken: make(chan struct{})}
+	d := &DB{log: log, fail: fail, broken: make(chan struct{}), closing: make(chan struct{})}
 	o := &pebble.Options{
 		FS: calmFS{fsys, d}, Cache: s.cache, FileCache: s.tables, Logger: logger{d},
 		EventListener: &pebble.EventListener{BackgroundError: d.background, DataCorruption: d.corrupt},
@@ -84,7 +88,14 @@ func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fa
 	if d.DB, err = pebble.Open(dir, o); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
+	d.isOpen.Store(true)
 	return d, nil
+}
+
+// Close ends the store. It can be called once.
+func (d *DB) Close() error {
+	close(d.closing)
+	return d.DB.Close()
 }
 
 // Flush writes everything committed so far to tables. Unlike pebble's it ends

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
@@ -170,5 +172,32 @@ func TestFailures(t *testing.T) {
 			rules.Clear()
 			db.Close()
 		})
+	}
+}
+
+// TestFailedStoreIsQuiet fails a flush for want of space: the store does not try
+// again and again, and can be closed.
+func TestFailedStoreIsQuiet(t *testing.T) {
+	s := NewShared(1 << 20)
+	defer s.Close()
+	var rules disk.Rules
+	db, err := Open(disk.Inject(disk.NewMem(1), rules.Check), "db", s, zap.NewNop(), false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Set([]byte("key"), []byte("value"), pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	rules.Fail(disk.Rule{Op: disk.OpCreate, Err: syscall.ENOSPC})
+	before := rules.Calls(disk.OpCreate)
+	if err := db.Flush(); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("flush: %v", err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := rules.Calls(disk.OpCreate) - before; n > 3 {
+		t.Errorf("a file was tried to be made %d times", n)
+	}
+	if err := db.Close(); err != nil {
+		t.Logf("close: %v", err)
 	}
 }

@@ -1,0 +1,161 @@
+package sim
+
+import (
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// power stands between a replica's process and its disk: it takes the power at a
+// certain call, makes syncs fail, and makes them slow.
+type power struct {
+	mem    *disk.Mem
+	counts *Counts
+
+	mu struct {
+		sync.Mutex
+		after    *disk.Mem // what a cut has left, nil while there is power
+		where    string    // the call at which it came
+		cutIn    int       // calls that change something until the cut, 0: none
+		cutPath  string    // of which only those count whose path contains this
+		keep     disk.Keep
+		failIn   int // syncs until one fails, 0: none
+		failed   bool
+		slow     time.Duration
+		starting bool
+	}
+}
+
+func newPower(mem *disk.Mem, counts *Counts) *power { return &power{mem: mem, counts: counts} }
+
+func (p *power) fs() disk.FS { return disk.Inject(p.mem, p.before) }
+
+var changing = map[disk.Op]bool{
+	disk.OpCreate: true, disk.OpLink: true, disk.OpRemove: true, disk.OpRemoveAll: true, disk.OpRename: true,
+	disk.OpMkdir: true, disk.OpSyncDir: true, disk.OpWrite: true, disk.OpSync: true, disk.OpTruncate: true,
+	disk.OpPunch: true, disk.OpAllocate: true,
+}
+
+// before is asked before every call.
+func (p *power) before(call disk.Call) error {
+	slow, err := p.decide(call)
+	if slow > 0 {
+		p.counts.Add("slow sync")
+		time.Sleep(slow)
+	}
+	return err
+}
+
+func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.after != nil {
+		return 0, disk.ErrPowerOff
+	}
+	if p.mu.cutIn > 0 && changing[call.Op] && strings.Contains(call.Path, p.mu.cutPath) {
+		if p.mu.cutIn--; p.mu.cutIn == 0 {
+			p.cutLocked(p.mu.keep, string(call.Op)+" "+call.Path)
+			return 0, disk.ErrPowerOff
+		}
+	}
+	sync := call.Op == disk.OpSync || call.Op == disk.OpSyncDir
+	if p.mu.failIn > 0 && sync {
+		if p.mu.failIn--; p.mu.failIn == 0 {
+			p.mu.failed = true
+			p.counts.Add("fault: sync failed, of " + class(call.Path))
+			return 0, syscall.EIO
+		}
+	}
+	if sync && strings.Contains(call.Path, "/log/journal/") {
+		return p.mu.slow, nil
+	}
+	return 0, nil
+}
+
+// class tells what a file is for.
+func class(path string) string {
+	switch {
+	case strings.Contains(path, "/recv"):
+		return "a checkpoint being received"
+	case strings.Contains(path, "/ck"):
+		return "a checkpoint"
+	case strings.Contains(path, "/content"):
+		return "contents"
+	case strings.Contains(path, "/live"):
+		return "the store"
+	case strings.Contains(path, "/log/journal"):
+		return "the journal"
+	case strings.HasPrefix(path, "/log"):
+		return "the log's marks"
+	}
+	return "the tree's folder"
+}
+
+// cut takes the power now, unless it is gone already.
+func (p *power) cut(keep disk.Keep) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.after == nil {
+		p.cutLocked(keep, "")
+	}
+}
+
+func (p *power) cutLocked(keep disk.Keep, where string) {
+	p.mu.after, p.mu.where = p.mem.Crash(keep), where
+	if where == "" {
+		return
+	}
+	_, path, _ := strings.Cut(where, " ")
+	p.counts.Add("window: power cut at a call on " + class(path))
+	if p.mu.starting {
+		p.counts.Add("window: power cut while starting")
+	}
+}
+
+// remains is the disk after a cut, nil while there is power.
+func (p *power) remains() *disk.Mem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.after
+}
+
+// cutAt arms a cut at the n-th call that changes something.
+func (p *power) cutAt(n int, path string, keep disk.Keep) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.cutIn, p.mu.cutPath, p.mu.keep = n, path, keep
+}
+
+func (p *power) failSync(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.failIn = n
+}
+
+func (p *power) hasFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.failed
+}
+
+func (p *power) setSlow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.slow = d
+}
+
+func (p *power) setStarting(starting bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.starting = starting
+}
+
+// calm ends what is armed.
+func (p *power) calm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.cutIn, p.mu.failIn, p.mu.slow = 0, 0, 0
+}

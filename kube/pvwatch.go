@@ -1,0 +1,122 @@
+package kube
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+)
+
+// PVWatch keeps the names of one driver's PersistentVolumes by handle, and tells
+// of those that have gone. It may lag behind the server: what counts has to be
+// asked for anew.
+type PVWatch struct {
+	driver string
+	gone   func(PV)
+	run    cache.Controller
+	mu     struct {
+		sync.Mutex
+		pvs map[string]PV // by name
+	}
+}
+
+// WatchPVs makes a watch of the PersistentVolumes of a driver. gone is called, one
+// call at a time, for each that was deleted, also if it was made again under the
+// same name, and also if that happened while the server was not reached. It starts
+// with Run.
+func (c *Client) WatchPVs(driver string, gone func(PV)) *PVWatch {
+	w := &PVWatch{driver: driver, gone: gone}
+	w.mu.pvs = map[string]PV{}
+	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "persistentvolumes", metav1.NamespaceAll, fields.Everything())
+	_, w.run = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: lw, ObjectType: &corev1.PersistentVolume{}, Transform: bare,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { w.see(obj.(*corev1.PersistentVolume)) },
+			UpdateFunc: func(_, now any) { w.see(now.(*corev1.PersistentVolume)) },
+			DeleteFunc: func(obj any) {
+				if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = unseen.Obj
+				}
+				w.forget(obj.(*corev1.PersistentVolume).Name)
+			},
+		},
+	})
+	return w
+}
+
+// bare keeps what pvOf looks at: there may be very many.
+func bare(obj any) (any, error) {
+	p, ok := obj.(*corev1.PersistentVolume)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp}}
+	if p.Spec.CSI != nil {
+		kept.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: p.Spec.CSI.Driver, VolumeHandle: p.Spec.CSI.VolumeHandle}
+	}
+	return kept, nil
+}
+
+func (w *PVWatch) see(p *corev1.PersistentVolume) {
+	now := pvOf(p)
+	w.mu.Lock()
+	before, was := w.mu.pvs[now.Name]
+	if now.Driver == w.driver {
+		w.mu.pvs[now.Name] = now
+	} else {
+		delete(w.mu.pvs, now.Name)
+	}
+	w.mu.Unlock()
+	if was && before.UID != now.UID {
+		w.gone(before)
+	}
+}
+
+func (w *PVWatch) forget(name string) {
+	w.mu.Lock()
+	before, was := w.mu.pvs[name]
+	delete(w.mu.pvs, name)
+	w.mu.Unlock()
+	if was {
+		w.gone(before)
+	}
+}
+
+// WithHandle returns the PersistentVolumes with a handle, as last seen.
+func (w *PVWatch) WithHandle(handle string) []PV {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []PV
+	for _, pv := range w.mu.pvs {
+		if pv.Handle == handle {
+			found = append(found, pv)
+		}
+	}
+	return found
+}
+
+// Run watches until ctx ends. While the server does not answer it tries again.
+func (w *PVWatch) Run(ctx context.Context) error {
+	w.run.RunWithContext(ctx)
+	return ctx.Err()
+}
+
+// Synced reports whether the first list has arrived.
+func (w *PVWatch) Synced() bool { return w.run.HasSynced() }
+
+// PodExists reports whether that very Pod, by UID, exists, in any namespace.
+func (c *Client) PodExists(ctx context.Context, namespace, name, uid string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	p, err := c.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if NotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrap(err, "get pod %s/%s", namespace, name)
+	}
+	return string(p.UID) == uid, nil
+}

@@ -1,0 +1,211 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/kube"
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+)
+
+// observed is all that a decision is made from.
+type observed struct {
+	now time.Time
+	v   *api.ReplicatedVolume
+
+	claims    map[string]kube.Claim
+	services  map[string]kube.Service
+	endpoints []kube.Endpoint
+	pods      map[string]kube.Pod    // worker Pods; looked at only where there may be some
+	trust     map[string]kube.Secret // in the trust namespace
+	local     map[string]kube.Secret // in the driver's: copies for worker Pods
+	authority *kube.Secret           // nil: there is none
+
+	outer *kube.Claim // the application's claim; nil: gone
+	pvs   []kube.PV   // those that name the volume
+
+	nodes map[string]kube.Node // looked at only where it matters
+	load  map[string]int
+
+	group *group // nil: nobody could be asked
+	creds *pki.Credentials
+}
+
+// observe reads what a volume's state is.
+func (m *manager) observe(ctx context.Context, v *api.ReplicatedVolume) (*observed, error) {
+	o := &observed{now: m.now(), v: v, claims: map[string]kube.Claim{}, services: map[string]kube.Service{}, pods: map[string]kube.Pod{}}
+	claims, err := m.kube.BackingClaims(ctx, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range claims {
+		o.claims[c.Name] = c
+	}
+	services, err := m.kube.Services(ctx, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range services {
+		o.services[s.Name] = s
+	}
+	if o.endpoints, err = m.kube.Endpoints(ctx, v.Name); err != nil {
+		return nil, err
+	}
+	for _, look := range []func(context.Context, *observed) error{m.observeTrust, m.observePods, m.observeUse, m.observeNodes} {
+		if err := look(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	m.observeGroup(ctx, o)
+	return o, nil
+}
+
+func (m *manager) observeTrust(ctx context.Context, o *observed) (err error) {
+	if o.trust, err = m.secrets(ctx, api.TrustNamespace, o.v.Name); err != nil {
+		return err
+	}
+	authority, err := m.kube.Secret(ctx, api.CANamespace, api.CASecret(o.v.Name))
+	switch {
+	case kube.NotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	o.authority = &authority
+	return nil
+}
+
+func (m *manager) secrets(ctx context.Context, namespace, volume string) (map[string]kube.Secret, error) {
+	list, err := m.kube.SecretsOf(ctx, namespace, volume)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]kube.Secret{}
+	for _, s := range list {
+		all[s.Name] = s
+	}
+	return all, nil
+}
+
+// observePods looks at worker Pods and their Secrets, where there may be some.
+func (m *manager) observePods(ctx context.Context, o *observed) error {
+	if o.v.Spec.Runtime != api.RuntimePod {
+		return nil
+	}
+	pods, err := m.kube.WorkerPods(ctx, o.v.Name)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		o.pods[p.Name] = p
+	}
+	o.local, err = m.secrets(ctx, m.kube.Namespace(), o.v.Name)
+	return err
+}
+
+// observeUse looks at what names the volume: the claim that it was made for, and
+// PersistentVolumes. Once it is known that the volume was handed out only its
+// destruction asks for that.
+func (m *manager) observeUse(ctx context.Context, o *observed) error {
+	if o.v.Spec.Reclaim != nil {
+		return m.observePVs(ctx, o)
+	}
+	if o.v.Is(api.ConditionPublished) {
+		return nil
+	}
+	pv, err := m.kube.PV(ctx, o.v.Name)
+	switch {
+	case err == nil && pv.Driver == api.DriverReplicated && pv.Handle == o.v.Name:
+		o.pvs = []kube.PV{pv}
+	case err != nil && !kube.NotFound(err):
+		return err
+	}
+	ref := o.v.Spec.Claim
+	c, err := m.kube.Claim(ctx, ref.Namespace, ref.Name)
+	switch {
+	case err == nil && c.UID == ref.UID:
+		o.outer = &c
+		return nil
+	case err != nil && !kube.NotFound(err):
+		return err
+	}
+	return m.observePVs(ctx, o)
+}
+
+func (m *manager) observePVs(ctx context.Context, o *observed) error {
+	pvs, err := m.kube.PVsOf(ctx, api.DriverReplicated)
+	if err != nil {
+		return err
+	}
+	o.pvs = nil
+	for _, p := range pvs {
+		if p.Handle == o.v.Name {
+			o.pvs = append(o.pvs, p)
+		}
+	}
+	return nil
+}
+
+// observeNodes looks at nodes where a replica may have to be placed again, or is
+// about to change its runtime.
+func (m *manager) observeNodes(ctx context.Context, o *observed) error {
+	if o.v.Is(api.ConditionProvisioned) && o.v.Spec.Transition == nil && o.v.Spec.Reclaim == nil {
+		return nil
+	}
+	nodes, err := m.kube.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	o.nodes = map[string]kube.Node{}
+	for _, n := range nodes {
+		o.nodes[n.Name] = n
+	}
+	if o.v.Is(api.ConditionProvisioned) {
+		return nil
+	}
+	volumes, err := m.kube.Volumes(ctx)
+	if err != nil {
+		return err
+	}
+	o.load = loadOf(volumes)
+	return nil
+}
+
+// observeGroup asks the workers. Nothing is wrong if they do not answer.
+func (m *manager) observeGroup(ctx context.Context, o *observed) {
+	s, ok := o.trust[api.OperatorSecret(o.v.Name)]
+	if !ok {
+		return
+	}
+	creds, err := operatorCredentials(s, m.now)
+	if err != nil {
+		m.log.Warn("own credentials", zap.String("volume", o.v.Name), zap.Error(err))
+		return
+	}
+	o.creds = creds
+	o.group = lookAt(ctx, m.workers, creds, o.targets(m.kube.Namespace(), m.cfg.ClusterDomain))
+}
+
+// targets says where the workers are.
+func (o *observed) targets(namespace, domain string) []target {
+	var all []target
+	for _, r := range o.v.Spec.Replicas {
+		t := target{index: r.Index, host: api.ServiceDNS(o.v.Name, r.Index, namespace, domain)}
+		for _, e := range o.endpoints {
+			if e.Service == api.ReplicaName(o.v.Name, r.Index) {
+				t.addrs = append(t.addrs, e.Addrs...)
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// claim is the backing claim of a replica's present life.
+func (o *observed) claim(r *api.ReplicaSpec) (kube.Claim, bool) {
+	c, ok := o.claims[api.BackingClaimName(o.v.Name, r.Index, r.Incarnation)]
+	return c, ok
+}

@@ -1,0 +1,219 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/csi/replicated"
+	"tak-os.org/tak-replicated/csi/server"
+	"tak-os.org/tak-replicated/kube"
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// component names the manager in Events.
+const component = "tak-replicated-manager"
+
+// passesAtOnce bounds how many volumes are looked at together.
+const passesAtOnce = 8
+
+// sweepEvery is how often Pods of older releases are looked for.
+const sweepEvery = 10 * time.Minute
+
+// manager is one manager process.
+type manager struct {
+	cfg     Config
+	kube    *kube.Client
+	workers Workers
+	now     func() time.Time
+	log     *zap.Logger
+	told    told
+	metrics *metrics
+
+	queue   atomic.Pointer[queue] // nil while another manager acts
+	watched atomic.Pointer[kube.VolumeWatch]
+}
+
+func newManager(cfg Config, k *kube.Client, w Workers, log *zap.Logger) *manager {
+	return &manager{cfg: cfg, kube: k, workers: w, now: time.Now, log: log.Named("manager"), metrics: newMetrics()}
+}
+
+func (m *manager) settings() settings {
+	return settings{namespace: m.kube.Namespace(), domain: m.cfg.ClusterDomain, workerImage: m.cfg.WorkerImage}
+}
+
+// due asks the reconciler, if it is this process's, to look at a volume now.
+func (m *manager) due(name string) {
+	if q := m.queue.Load(); q != nil {
+		q.add(name)
+	}
+}
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func()) error {
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	if cfg.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("no --identity is given: %w", err)
+		}
+		cfg.Identity = host
+	}
+	if cfg.ControllerImage != "" {
+		log.Warn("--controller-image is deprecated and ignored: there are no controller pods any more")
+	}
+	client, err := kube.Connect(kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"})
+	if err != nil {
+		return err
+	}
+	return newManager(cfg, client, overTLS{}, log).run(ctx, ready)
+}
+
+func (m *manager) run(ctx context.Context, ready func()) error {
+	ops := m.cfg.Boot.NewOps()
+	ops.Registry.MustRegister(m.metrics.all()...)
+	if err := os.MkdirAll(filepath.Dir(m.cfg.Socket), 0o755); err != nil {
+		return err
+	}
+	l, err := server.Listen(m.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	s := server.New(m.log, ops.ObserveCalls("csi"))
+	schema := &schemaCheck{m: m}
+	csi.RegisterIdentityServer(s, replicated.NewIdentity(nil))
+	csi.RegisterControllerServer(s, replicated.NewController(m))
+	ops.AddReady("schema", schema.ready)
+	var g boot.Group
+	g.Add("csi", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
+	g.Add("ops", ops.Run)
+	g.Add("schema", schema.run)
+	g.Add("leader", func(ctx context.Context) error {
+		return m.kube.Lead(ctx, kube.DefaultElection(api.ManagerLease, m.cfg.Identity), m.lead)
+	})
+	ready()
+	return g.Run(ctx)
+}
+
+// lead reconciles until ctx ends: this manager is the one that acts.
+func (m *manager) lead(ctx context.Context) error {
+	m.log.Info("this manager acts now", zap.String("identity", m.cfg.Identity))
+	m.metrics.leading.Set(1)
+	defer m.metrics.leading.Set(0)
+	q := newQueue()
+	defer q.stop()
+	m.queue.Store(q)
+	defer m.queue.Store(nil)
+	volumes := m.kube.WatchVolumes(m.cfg.Resync, q.add)
+	m.watched.Store(volumes)
+	claims := m.kube.WatchClaims(q.add)
+	var g boot.Group
+	g.Add("volumes", volumes.Run)
+	g.Add("claims", claims.Run)
+	g.Add("sweep", m.sweepAll)
+	g.Add("passes", func(ctx context.Context) error { return m.passes(ctx, q) })
+	return g.Run(ctx)
+}
+
+func (m *manager) passes(ctx context.Context, q *queue) error {
+	var wg sync.WaitGroup
+	for range passesAtOnce {
+		wg.Go(func() {
+			for {
+				name, ok := q.take(ctx)
+				if !ok {
+					return
+				}
+				began := time.Now()
+				again, err := m.reconcile(ctx, name)
+				m.metrics.pass(time.Since(began), err)
+				if err != nil && ctx.Err() == nil {
+					m.log.Warn("pass", zap.String("volume", name), zap.Error(err))
+				}
+				q.done(name, again, err)
+			}
+		})
+	}
+	wg.Wait()
+	return ctx.Err()
+}
+
+// sweepAll retires what older releases have left.
+func (m *manager) sweepAll(ctx context.Context) error {
+	for {
+		if err := m.sweep(ctx); err != nil && ctx.Err() == nil {
+			m.log.Warn("retire old controller pods", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(sweepEvery):
+		}
+	}
+}
+
+// sweep deletes the node-controller Pods that an older manager made: those whose
+// controlling owner is a ReplicatedVolume, and that are no workers (D5).
+func (m *manager) sweep(ctx context.Context) error {
+	pods, err := m.kube.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, p := range pods {
+		if p.OwnerKind != api.Kind || p.Component == api.ComponentWorker || p.Deleting {
+			continue
+		}
+		m.log.Info("retire old controller pod", zap.String("pod", p.Name))
+		failed = append(failed, m.kube.DeletePod(ctx, p))
+	}
+	return errors.Join(failed...)
+}
+
+// schemaCheck keeps a manager that finds an older resource definition from
+// being ready, and says so.
+type schemaCheck struct {
+	m  *manager
+	mu struct {
+		sync.Mutex
+		err error
+	}
+}
+
+const schemaEvery = time.Minute
+
+func (c *schemaCheck) run(ctx context.Context) error {
+	for {
+		err := c.m.kube.CheckSchema(ctx)
+		if errors.Is(err, kube.ErrOldSchema) || kube.NotFound(err) {
+			c.m.log.Error("no volume can be provisioned", zap.Error(err))
+		} else {
+			err = nil // without an answer the manager is as ready as it can be
+		}
+		c.mu.Lock()
+		c.mu.err = err
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(schemaEvery):
+		}
+	}
+}
+
+func (c *schemaCheck) ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.err
+}

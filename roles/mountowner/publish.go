@@ -1,0 +1,267 @@
+package mountowner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/csi/mounts"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/kernel"
+)
+
+// PublishRequest asks for a staged volume at a Pod's path.
+type PublishRequest struct {
+	Volume   string `json:"volume"`
+	Staging  string `json:"staging"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// ErrNotStaged says that the volume is not mounted at its staging path, or that
+// the mount there is dead: it has to be staged (again).
+var ErrNotStaged = errors.New("not staged by this owner")
+
+// Publish makes a staged volume appear at a target. It can be repeated; a dead
+// mount at the target is replaced.
+func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
+	if err := errors.Join(o.below(q.Staging), o.below(q.Target)); err != nil {
+		return err
+	}
+	unlock, err := o.busy.Lock(ctx, q.Target)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	staged, err := o.staged(q)
+	if err != nil {
+		return err
+	}
+	top, err := topOf(q.Target)
+	if err != nil {
+		return err
+	}
+	if top.kind == ours && top.Device == staged.Device {
+		if top.ReadOnly != q.ReadOnly {
+			return fmt.Errorf("%s: %w: it is published there with read-only %v", q.Target, ErrConflict, top.ReadOnly)
+		}
+		return nil
+	}
+	if top.kind == ours && o.serves(top.Device) {
+		return fmt.Errorf("%s: %w: another volume is published there", q.Target, ErrConflict)
+	}
+	if err := takeDead(q.Target); err != nil {
+		return err
+	}
+	if err := os.Mkdir(q.Target, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := guard(q.Target); err != nil {
+		return err
+	}
+	return bind(q.Staging, q.Target, q.ReadOnly)
+}
+
+// staged returns the mount at the staging path if it serves that volume.
+func (o *Owner) staged(q PublishRequest) (mounts.Mount, error) {
+	m := o.mounted(q.Staging)
+	if m == nil || !m.alive() {
+		return mounts.Mount{}, fmt.Errorf("%s: %w", q.Staging, ErrNotStaged)
+	}
+	if m.spec.Volume != q.Volume {
+		return mounts.Mount{}, fmt.Errorf("%s: %w: volume %s is staged there", q.Staging, ErrConflict, m.spec.Volume)
+	}
+	select {
+	case <-m.up:
+	default:
+		return mounts.Mount{}, fmt.Errorf("%s: %w: it does not serve yet", q.Staging, ErrNotStaged)
+	}
+	top, err := topOf(q.Staging)
+	if err == nil && top.kind != ours {
+		err = fmt.Errorf("%s: %w", q.Staging, ErrNotStaged)
+	}
+	return top.Mount, err
+}
+
+// serves reports whether a filesystem is one of this owner's.
+func (o *Owner) serves(device string) bool {
+	for _, st := range o.Mounts() {
+		if top, err := topOf(st.Mountpoint); err == nil && top.kind == ours && top.Device == device {
+			return true
+		}
+	}
+	return false
+}
+
+// bind mounts what is at source at target, read-only from its first moment if
+// asked. It makes no request to the filesystem: its server is this process.
+func bind(source, target string, readOnly bool) error {
+	fd, err := unix.Open(source, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: source, Err: err}
+	}
+	dir := os.NewFile(uintptr(fd), source)
+	defer dir.Close()
+	return mounts.Bind(dir, target, readOnly)
+}
+
+// guard makes sure that a bare folder can't be written: whatever looks at it when
+// the volume is not mounted there meets an empty read-only filesystem.
+func guard(path string) error {
+	top, err := topOf(path)
+	if err != nil || top.kind != nothing {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return err
+	}
+	if err := unix.Mount("tak-replicated", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555"); err != nil {
+		return fmt.Errorf("guard %s: %w", path, err)
+	}
+	return nil
+}
+
+// unguard takes the guard away.
+func unguard(path string) error {
+	for {
+		top, err := topOf(path)
+		switch {
+		case err != nil:
+			return err
+		case top.kind != guarding:
+			return nil
+		}
+		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unguard %s: %w", path, err)
+		}
+	}
+}
+
+// Unpublish takes a volume away from a target, and the empty folder. What is gone
+// is fine. The error is a *BusyError while a process uses it, unless the volume
+// does not answer: then the target is let go of at once.
+func (o *Owner) Unpublish(ctx context.Context, target string) error {
+	if err := o.below(target); err != nil {
+		return err
+	}
+	unlock, err := o.busy.Lock(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for {
+		top, err := topOf(target)
+		if err != nil {
+			return err
+		}
+		switch top.kind {
+		case foreign:
+			return fmt.Errorf("%s: %w: of type %s", target, ErrConflict, top.Type)
+		case ours:
+			if err := o.unbind(ctx, target, top.Device); err != nil {
+				return err
+			}
+			continue
+		case guarding:
+			if err := unguard(target); err != nil {
+				return err
+			}
+			continue
+		}
+		break
+	}
+	// Rmdir, not Remove: a folder only, an empty one, and nothing is mounted there.
+	if err := unix.Rmdir(target); err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "rmdir", Path: target, Err: err}
+	}
+	return nil
+}
+
+func (o *Owner) unbind(ctx context.Context, target, device string) error {
+	err := kernel.Unmount(target)
+	if !errors.Is(err, kernel.ErrBusy) {
+		return err
+	}
+	if m := o.byDevice(device); m != nil && m.answers(ctx) {
+		return &BusyError{Mountpoint: target, Holders: Holders(target)}
+	}
+	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("detach %s: %w", target, err)
+	}
+	return nil
+}
+
+// byDevice finds the mount of a filesystem.
+func (o *Owner) byDevice(device string) *mount {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for path, m := range o.mu.mounts {
+		if top, err := topOf(path); err == nil && top.kind == ours && top.Device == device {
+			return m
+		}
+	}
+	return nil
+}
+
+// answerPatience is how long a volume has to answer before it counts as hung.
+const answerPatience = 2 * time.Second
+
+// answers reports whether the volume answers now.
+func (m *mount) answers(ctx context.Context) bool {
+	_, err := m.ask(ctx, &fsop.GetAttr{Ino: fsop.Root})
+	return err == nil
+}
+
+// ask asks the volume, through its session and not through the kernel: a process
+// must not wait for a mount that it serves.
+func (m *mount) ask(ctx context.Context, op fsop.Op) (*fsop.Reply, error) {
+	s := m.session.Load()
+	if s == nil {
+		return nil, ErrNotMounted
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	rep, err := s.Call(ctx, &fsop.Request{Op: op})
+	if err == nil && rep.Errno != fsop.OK {
+		err = rep.Errno
+	}
+	return rep, err
+}
+
+// Usage is how full a volume is.
+type Usage struct {
+	Bytes      uint64 `json:"bytes"`
+	BytesFree  uint64 `json:"bytesFree"`
+	Inodes     uint64 `json:"inodes"`
+	InodesFree uint64 `json:"inodesFree"`
+	// Abnormal says why the volume does not answer; the numbers are 0 then.
+	Abnormal string `json:"abnormal,omitempty"`
+}
+
+// Stats tells how full the volume at a path is. It is bounded in time: a volume
+// that does not answer is Abnormal.
+func (o *Owner) Stats(ctx context.Context, path string) (*Usage, error) {
+	if err := o.below(path); err != nil {
+		return nil, err
+	}
+	top, err := topOf(path)
+	if err != nil {
+		return nil, err
+	}
+	if top.kind != ours {
+		return nil, fmt.Errorf("%s: %w", path, ErrNotMounted)
+	}
+	m := o.byDevice(top.Device)
+	if m == nil {
+		return &Usage{Abnormal: "nobody serves the mount any more; it is replaced when the volume is staged or published again"}, nil
+	}
+	rep, err := m.ask(ctx, &fsop.StatFSQuery{})
+	if err != nil {
+		return &Usage{Abnormal: err.Error()}, nil
+	}
+	return &Usage{Bytes: rep.FS.Bytes, BytesFree: rep.FS.BytesFree, Inodes: rep.FS.Inodes, InodesFree: rep.FS.InodesFree}, nil
+}

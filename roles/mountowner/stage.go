@@ -1,0 +1,291 @@
+package mountowner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/csi/mounts"
+	"tak-os.org/tak-replicated/fusefs/kernel"
+	"tak-os.org/tak-replicated/raftlog/transport/pki"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// StageRequest asks for a volume's mount at a path of the kubelet's, with the
+// credentials for it.
+type StageRequest struct {
+	Spec
+	Credentials Credentials `json:"credentials"`
+}
+
+// Credentials are files of a volume's client, by name.
+type Credentials map[string][]byte
+
+// credentialNames are the files that a client's credentials consist of.
+var credentialNames = []string{"ca.crt", "client.crt", "client.key", "token"}
+
+func (c Credentials) validate() error {
+	for _, name := range credentialNames {
+		if len(c[name]) == 0 {
+			return boot.Usagef("credentials without %s", name)
+		}
+	}
+	return nil
+}
+
+// requestBytesMost bounds a request with credentials.
+const requestBytesMost = 256 << 10
+
+func parseStage(b []byte) (StageRequest, error) {
+	var q StageRequest
+	if len(b) > requestBytesMost {
+		return q, fmt.Errorf("stage request of more than %d bytes", requestBytesMost)
+	}
+	if err := json.Unmarshal(b, &q); err != nil {
+		return q, fmt.Errorf("stage request: %w", err)
+	}
+	if strings.ContainsRune(q.Volume, '/') || q.Volume == "." || q.Volume == ".." {
+		return q, fmt.Errorf("stage request: volume %q", q.Volume)
+	}
+	return q, q.Credentials.validate()
+}
+
+// below refuses a path that is not the kubelet's.
+func (o *Owner) below(path string) error {
+	switch {
+	case o.places.Kubelet == "":
+		return boot.Usagef("this owner has no kubelet directory")
+	case !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0):
+		return boot.Usagef("%q is not a clean absolute path", path)
+	case !strings.HasPrefix(path, o.places.Kubelet+"/"):
+		return boot.Usagef("%s is not below the kubelet directory %s", path, o.places.Kubelet)
+	}
+	return nil
+}
+
+// trustOf is where a volume's credentials are kept for the serving process and
+// the next ones.
+func (o *Owner) trustOf(volume string) string { return filepath.Join(o.places.Trust, volume) }
+
+// Refresh replaces a volume's credentials. Its session reads them by itself.
+func (o *Owner) Refresh(volume string, c Credentials) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	files := pki.OSFiles(o.trustOf(volume))
+	for _, name := range credentialNames {
+		if have, err := files.Read(name); err == nil && slices.Equal(have, c[name]) {
+			continue
+		}
+		if err := files.Write(name, c[name]); err != nil {
+			return fmt.Errorf("keep credentials: %w", err)
+		}
+	}
+	return nil
+}
+
+// Stage mounts a volume and returns when it serves. It can be repeated, also after
+// a crash of anybody: a mount that is there and serves is left alone, a dead one is
+// replaced. The error is ErrConflict for another mount, *client.OwnedError when
+// another node owns the volume.
+func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
+	if err := o.below(q.Mountpoint); err != nil {
+		return nil, err
+	}
+	unlock, err := o.busy.Lock(ctx, q.Mountpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	q.Trust = o.trustOf(q.Volume)
+	if err := q.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.Refresh(q.Volume, q.Credentials); err != nil {
+		return nil, err
+	}
+	if err := o.clear(ctx, q.Spec); err != nil {
+		return nil, err
+	}
+	if err := guard(q.Mountpoint); err != nil {
+		return nil, err
+	}
+	return o.Mount(ctx, q.Spec)
+}
+
+// clear takes away what is left of a mount that does not serve any more.
+func (o *Owner) clear(ctx context.Context, spec Spec) error {
+	m := o.mounted(spec.Mountpoint)
+	top, err := topOf(spec.Mountpoint)
+	if err != nil {
+		return err
+	}
+	switch {
+	case m != nil && top.kind == ours && m.alive() && m.spec.same(&spec):
+		return nil
+	case m != nil && top.kind == ours && m.alive():
+		return fmt.Errorf("%s: %w", spec.Mountpoint, ErrConflict)
+	case m != nil:
+		// Over, or unmounted by somebody while others still use it.
+		if err := o.endMount(ctx, m); err != nil {
+			return err
+		}
+	}
+	return takeDead(spec.Mountpoint)
+}
+
+// alive reports whether the mount's session may still answer.
+func (m *mount) alive() bool {
+	select {
+	case <-m.ended:
+		return false
+	default:
+	}
+	s := m.session.Load()
+	return s == nil || s.Over() == nil
+}
+
+// endMount ends a mount by force and waits for it.
+func (o *Owner) endMount(ctx context.Context, m *mount) error {
+	m.cancel()
+	select {
+	case <-m.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// takeDead takes mounts of this program away that no process serves: their users
+// get ENOTCONN, as they do already.
+func takeDead(path string) error {
+	for {
+		top, err := topOf(path)
+		if err != nil {
+			return err
+		}
+		switch top.kind {
+		case nothing, guarding:
+			return nil
+		case foreign:
+			return fmt.Errorf("%s: %w: of type %s", path, ErrConflict, top.Type)
+		}
+		if err := kernel.Detach(path); err != nil {
+			return err
+		}
+	}
+}
+
+// Unstage ends a volume's mount. What is not mounted is fine. The error is a
+// *BusyError while the mount is in use, or published.
+func (o *Owner) Unstage(ctx context.Context, path string) error {
+	if err := o.below(path); err != nil {
+		return err
+	}
+	unlock, err := o.busy.Lock(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if m := o.mounted(path); m != nil {
+		if err := o.unmountStaged(ctx, m, path); err != nil {
+			return err
+		}
+	}
+	if err := takeDead(path); err != nil {
+		return err
+	}
+	return unguard(path)
+}
+
+func (o *Owner) unmountStaged(ctx context.Context, m *mount, path string) error {
+	top, err := topOf(path)
+	if err != nil {
+		return err
+	}
+	if top.kind == ours {
+		for _, p := range elsewhere(top.Mount) {
+			return &BusyError{Mountpoint: path, Holders: []Holder{{Command: "published at " + p}}}
+		}
+	}
+	// A session that is over, or that has no coordinator to answer for it, is not
+	// waited for: its users get ENOTCONN.
+	err = o.Unmount(ctx, path, !m.answers(ctx))
+	volume := m.spec.Volume
+	if err != nil && !errors.Is(err, ErrNotMounted) {
+		return err
+	}
+	o.dropTrust(volume)
+	return nil
+}
+
+// dropTrust forgets the credentials of a volume without a mount.
+func (o *Owner) dropTrust(volume string) {
+	for _, st := range o.Mounts() {
+		if st.Volume == volume {
+			return
+		}
+	}
+	if err := os.RemoveAll(o.trustOf(volume)); err != nil {
+		o.log.Warn("forget credentials", zap.String("volume", volume), zap.Error(err))
+	}
+}
+
+func (o *Owner) mounted(path string) *mount {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.mounts[path]
+}
+
+// topMount is what is mounted on top at a path.
+type topMount struct {
+	mounts.Mount
+	kind topKind
+}
+
+type topKind int
+
+const (
+	nothing  topKind = iota
+	ours             // a volume, served or dead
+	guarding         // what keeps a bare folder from being written
+	foreign
+)
+
+func topOf(path string) (topMount, error) {
+	table, err := mounts.Own()
+	if err != nil {
+		return topMount{}, err
+	}
+	m, ok := mounts.At(table, path)
+	switch {
+	case !ok:
+		return topMount{}, nil
+	case m.Type == "fuse."+boot.Name:
+		return topMount{m, ours}, nil
+	case m.Type == "tmpfs" && m.ReadOnly:
+		return topMount{m, guarding}, nil
+	}
+	return topMount{m, foreign}, nil
+}
+
+// elsewhere lists where else a mount's filesystem is mounted.
+func elsewhere(m mounts.Mount) (paths []string) {
+	table, err := mounts.Own()
+	if err != nil {
+		return nil
+	}
+	for _, o := range table {
+		if o.Device == m.Device && o.Point != m.Point {
+			paths = append(paths, o.Point)
+		}
+	}
+	return paths
+}
