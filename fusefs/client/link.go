@@ -129,7 +129,8 @@ func (l *link) attach(ctx context.Context) error {
 	s.mu.Lock()
 	s.mu.expires = 0
 	s.cache.clear()
-	a := &fsop.Attach{Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name), Queued: s.queuedTo()}
+	s.mu.tries++
+	a := &fsop.Attach{Try: s.mu.tries, Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name), Queued: s.queuedTo()}
 	s.mu.Unlock()
 	if wait := s.linger(nil); wait > 0 {
 		s.pause(ctx, wait)

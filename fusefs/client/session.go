@@ -115,6 +115,7 @@ type Session struct {
 		over      *fsop.Failure // why it ended before the mount did, nil
 		owner     string        // of the volume, when that is why
 		lost      uint64        // sessions lost so far
+		tries     uint64        // to attach
 	}
 }
 

@@ -269,6 +269,7 @@ func (c *Coordinator) dropMoved(m *mutation, rep *fsop.Reply) bool {
 	if exchange {
 		names = append(names, fsop.NameRef{Parent: o.NewParent, Name: o.NewName})
 	}
+	rep.Leased, rep.Exclusive = false, false // a recall may overtake the answer
 	a := &answer{m: m, reply: rep}
 	for _, s := range c.sessions {
 		if s != m.session && s.link != nil {

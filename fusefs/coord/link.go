@@ -96,7 +96,9 @@ func (l *Link) request(id uint64, r *fsop.Request) {
 	switch {
 	case c.term == 0:
 		c.fail(l, id, c.notCoordinator())
-	case s == nil || s.link != l || r.Session != s.id || r.Epoch != s.epoch:
+	case s == nil || s.link != l:
+		c.fail(l, id, c.notCoordinator()) // attached elsewhere, or in an earlier term: it attaches anew
+	case r.Session != s.id || r.Epoch != s.epoch:
 		c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d epoch %d is not attached here", r.Session, r.Epoch))
 	case kind.Mutation():
 		c.mutate(l, id, r)

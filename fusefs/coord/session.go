@@ -15,6 +15,7 @@ type session struct {
 	id      uint64
 	epoch   uint64
 	link    *Link         // nil while cut off
+	try     uint64        // of the client, with which it attached last
 	expires time.Duration // its leases hold until then (Mono)
 
 	next    uint64               // the number accepted next
@@ -126,7 +127,7 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 			case r.Errno != fsop.OK:
 				c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d: %v", session, r.Errno))
 			default:
-				c.admit(l, id, max(session, r.Session), a.Queued)
+				c.admit(l, id, max(session, r.Session), a)
 			}
 		}
 	}
@@ -143,14 +144,14 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 	case a.Epoch > info.Epoch:
 		c.propose(&fsop.AttachSession{Session: a.Session, Epoch: a.Epoch}, admit(a.Session))
 	default:
-		c.admit(l, id, a.Session, a.Queued)
+		c.admit(l, id, a.Session, a)
 	}
 }
 
 // admit makes l the session's connection. The client holds no leases when it
 // attaches, and sends again what it has no answer to. What it answered ahead of
-// the log, up to queued, comes before anything that others do.
-func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
+// the log, up to a.Queued, comes before anything that others do.
+func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 	if l.closed {
 		return
 	}
@@ -164,6 +165,11 @@ func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
 		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]bool{}}
 		c.sessions[sid] = s
 	}
+	if a.Epoch == s.epoch && a.Try < s.try {
+		c.fail(l, id, c.notCoordinator()) // overtaken by a later try
+		return
+	}
+	s.try = a.Try
 	if s.link != nil && s.link != l {
 		s.link.session = nil
 		old := s.link.wire
@@ -180,8 +186,8 @@ func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
 	}
 	s.link, l.session = l, s
 	s.ahead, s.applied, s.told, s.broke, s.flushTo = info.Ahead, 0, 0, info.BrokeAt, 0
-	if queued > info.LastSeq {
-		s.flushTo = queued // before anybody goes on who has waited for this session
+	if a.Queued > info.LastSeq {
+		s.flushTo = a.Queued // before anybody goes on who has waited for this session
 	}
 	c.release(s)
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
@@ -199,7 +205,11 @@ func (c *Coordinator) admit(l *Link, id, sid, queued uint64) {
 func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 	c.confirmed(l, id, func() {
 		s := l.session
-		if s == nil || s.id != k.Session || s.epoch != k.Epoch {
+		if s == nil || s.link != l {
+			c.fail(l, id, c.notCoordinator())
+			return
+		}
+		if s.id != k.Session || s.epoch != k.Epoch {
 			c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d is not attached here", k.Session))
 			return
 		}

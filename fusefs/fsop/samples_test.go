@@ -93,7 +93,7 @@ func sampleEntry() *Entry {
 func sampleMessages() map[string]*Message {
 	return map[string]*Message{
 		"request": {Kind: MessageRequest, Request: sampleRequest(&GetAttr{Ino: 7})},
-		"attach":  {Kind: MessageAttach, Attach: &Attach{Session: 5, Epoch: 6, Nonce: sampleNonce, Name: []byte("node-1"), Token: []byte("tr1.x.y"), Queued: 301}},
+		"attach":  {Kind: MessageAttach, Attach: &Attach{Session: 5, Epoch: 6, Nonce: sampleNonce, Name: []byte("node-1"), Token: []byte("tr1.x.y"), Try: 12, Queued: 301}},
 		"stream": {Kind: MessageStream, Stream: &Stream{Session: 5, Epoch: 6, First: 300, Ack: 299, Ops: []*Ahead{
 			{Stamp: Time{Sec: 1, Nsec: 2}, Ino: 3, Expect: 4, Op: &Create{Parent: Root, Name: []byte("f"), Mode: TypeFile | 0o644}},
 			{Stamp: Time{Sec: 1, Nsec: 3}, Expect: 5, Op: &Write{Ino: 3, Data: []byte("data")}},

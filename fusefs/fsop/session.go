@@ -28,6 +28,7 @@ type Attach struct {
 	Nonce   [16]byte
 	Name    []byte // who mounts, for people
 	Token   []byte // bearer token of the volume
+	Try     uint64 // counts the attempts of one serving process: an earlier one comes too late
 	Queued  uint64 // the last operation that was answered ahead of the log and has no answer, 0: none
 }
 
@@ -145,6 +146,7 @@ func (c *coder) message(m *Message) {
 		}
 		c.bytes(&a.Name, NameMax)
 		c.bytes(&a.Token, 4096)
+		c.u64(&a.Try)
 		c.u64(&a.Queued)
 	case MessageKeepAlive:
 		k := fresh(c, &m.KeepAlive)
