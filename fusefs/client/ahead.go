@@ -26,16 +26,13 @@ const (
 	aheadInFlight = 3 << 20
 )
 
-// Limits bound what a session holds that is not in the log. Zero means default.
+// Limits bound what a session holds that is not in the log.
 type Limits struct {
-	QueueOps   int // operations answered ahead of the log; 8,192, negative: none
-	QueueBytes int // and their bytes; 12 MiB
+	QueueOps   int // operations answered ahead of the log; 0: none, every mutation waits
+	QueueBytes int // and their bytes; 0: 12 MiB
 }
 
 func (l *Limits) setDefaults() {
-	if l.QueueOps == 0 {
-		l.QueueOps = 8192
-	}
 	if l.QueueBytes == 0 {
 		l.QueueBytes = 12 << 20
 	}
@@ -88,7 +85,7 @@ const (
 
 // tryAhead answers a mutation ahead of the log, if that is possible now.
 func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
-	if s.limits.QueueOps < 0 || req.Durable || !mayBeAhead(req.Op) {
+	if s.limits.QueueOps == 0 || req.Durable || !mayBeAhead(req.Op) {
 		return nil, unable
 	}
 	s.mu.Lock()

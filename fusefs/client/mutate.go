@@ -196,6 +196,7 @@ func (s *Session) repeated(c *call) bool {
 		return false
 	}
 	delete(s.mu.window, old)
+	s.cache.widen(&c.fence)
 	r := *c.req
 	r.Seq = s.mu.next
 	s.mu.next++

@@ -255,9 +255,9 @@ func (w *world) mount(name string, ledger client.Ledger) *mount {
 
 // mountFor is mount for a volume that one owner at a time may use.
 func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
-	var limits client.Limits
+	limits := client.Limits{QueueOps: 8192}
 	if w.orderly {
-		limits.QueueOps = -1
+		limits.QueueOps = 0
 	}
 	s, err := client.New(client.Config{
 		Limits: limits,
