@@ -14,16 +14,17 @@ import (
 // VolumeWatch keeps a copy of all ReplicatedVolumes. Its objects are shared:
 // callers must not change them.
 type VolumeWatch struct {
-	store  cache.Store
-	run    cache.Controller
-	notify func(name string)
+	namespace string
+	store     cache.Store
+	run       cache.Controller
+	notify    func(name string)
 }
 
 // WatchVolumes makes a watch that calls notify, one call at a time, with the name of every
 // volume that appears, changes or goes, and of all of them every resync (0: never). It
 // starts with Run.
 func (c *Client) WatchVolumes(resync time.Duration, notify func(name string)) *VolumeWatch {
-	w := &VolumeWatch{notify: notify}
+	w := &VolumeWatch{namespace: c.ns, notify: notify}
 	lw := cache.NewListWatchFromClient(c.volumes, api.Resource, c.ns, fields.Everything())
 	w.store, w.run = newInformer(lw, &api.ReplicatedVolume{}, resync, func(obj any) {
 		if v, ok := obj.(*api.ReplicatedVolume); ok {
@@ -41,6 +42,15 @@ func (w *VolumeWatch) Run(ctx context.Context) error {
 
 // Synced reports whether the first list has arrived.
 func (w *VolumeWatch) Synced() bool { return w.run.HasSynced() }
+
+// Get returns a volume as last seen; false if there is none.
+func (w *VolumeWatch) Get(name string) (*api.ReplicatedVolume, bool) {
+	obj, there, err := w.store.GetByKey(w.namespace + "/" + name)
+	if err != nil || !there {
+		return nil, false
+	}
+	return obj.(*api.ReplicatedVolume), true
+}
 
 // List returns the volumes as last seen.
 func (w *VolumeWatch) List() []*api.ReplicatedVolume {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -78,6 +79,12 @@ var _ csi.ControllerServer = (*Controller)(nil)
 
 // NewController returns the controller service over volumes.
 func NewController(volumes Volumes) *Controller { return &Controller{volumes: volumes} }
+
+// RegisterController makes s answer the controller and identity services over volumes.
+func RegisterController(s grpc.ServiceRegistrar, volumes Volumes) {
+	csi.RegisterIdentityServer(s, NewIdentity(nil))
+	csi.RegisterControllerServer(s, NewController(volumes))
+}
 
 // NewIdentity returns the identity service. ready says why the driver can't
 // serve yet, nil when it can.

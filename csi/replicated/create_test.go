@@ -3,6 +3,7 @@ package replicated
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -239,4 +240,17 @@ func TestValidateVolumeCapabilities(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzParseReplicas takes exactly four texts (A6).
+func FuzzParseReplicas(f *testing.F) {
+	for _, text := range []string{"1", "4", "0", "5", "", "03", "١"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := ParseReplicas(text)
+		if ok != (text == "1" || text == "2" || text == "3" || text == "4") || ok && strconv.Itoa(n) != text {
+			t.Errorf("%q: %d %v", text, n, ok)
+		}
+	})
 }

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"sync"
 	"testing"
 	"time"
 )
@@ -27,23 +28,17 @@ func TestControlPlaneAway(t *testing.T) {
 	if err := setup.lab.ControlPlane("stop", "apiserver"); err != nil {
 		t.Fatal(err)
 	}
-	back := false
-	start := func() {
-		if !back {
-			back = true
-			if err := setup.lab.ControlPlane("start", "apiserver"); err != nil {
-				t.Error(err)
-			}
+	start := sync.OnceFunc(func() {
+		if err := setup.lab.ControlPlane("start", "apiserver"); err != nil {
+			t.Error(err)
 		}
-	}
-	defer start()
+	})
+	t.Cleanup(start)
 	time.Sleep(apiAway / 3)
 	if _, err := try("get", "--raw", "/readyz"); err == nil {
 		t.Fatal("the API server still answers")
 	}
-	if err := setup.lab.Kill(number(victim)); err != nil {
-		t.Fatal(err)
-	}
+	startNode := cut(t, victim)
 	time.Sleep(apiAway * 2 / 3)
 	end := time.Now()
 	start()
@@ -53,9 +48,7 @@ func TestControlPlaneAway(t *testing.T) {
 			wantSmooth(t, p, mustResults(t, ns, p), begin, end, resumeWithin)
 		}
 	}
-	if err := setup.lab.Start(number(victim)); err != nil {
-		t.Fatal(err)
-	}
+	startNode()
 	must(t, "-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=2")
 	inSync(t, volume)
 	names := readers(t, ns)

@@ -92,19 +92,7 @@ func TestDeleteWithNodeAway(t *testing.T) {
 	volume := used(t, ns, "tak-replicated")
 	must(t, "-n", ns, "delete", "pod", "user")
 	victim := setup.nodes[2]
-	if err := setup.lab.Kill(number(victim)); err != nil {
-		t.Fatal(err)
-	}
-	back := false
-	start := func() {
-		if !back {
-			back = true
-			if err := setup.lab.Start(number(victim)); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	defer start()
+	start := cut(t, victim)
 	must(t, "-n", ns, "delete", "pvc", "data", "--wait=false")
 	eventually(t, settle, "the condition names the node that is away", func() error {
 		out := reclaim(volume)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tak-os.org/tak-replicated/kube/api"
 )
 
 // result is one line that a workload printed: the round's number, when it ended, and how long it took or why it failed.
@@ -125,16 +127,24 @@ func wantRecords(t *testing.T, ns, pod, file string, all []result) {
 	}
 }
 
-// coordinator is the node whose replica is the volume's coordinator.
-func coordinator(t *testing.T, volume string) string {
+// coordinator is the node whose replica is the volume's coordinator. A node that is away says of itself what it was.
+func coordinator(t *testing.T, volume string) (node string) {
 	t.Helper()
-	var node string
-	eventually(t, settle, "coordinator of "+volume, func() (err error) {
-		node, err = try("-n", "kube-system", "get", "replicatedvolume", volume, "-o", `jsonpath={.status.replicas[?(@.role=="Coordinator")].node}`)
-		if err == nil && len(strings.Fields(node)) != 1 {
-			err = fmt.Errorf("coordinators %q", node)
+	eventually(t, settle, "coordinator of "+volume, func() error {
+		v, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+		if err != nil {
+			return err
 		}
-		return err
+		term := int64(-1)
+		for _, r := range v.Status.Replicas {
+			if r.Role == api.RoleCoordinator && r.Term > term {
+				node, term = r.Node, r.Term
+			}
+		}
+		if term < 0 {
+			return errors.New("no replica is")
+		}
+		return nil
 	})
 	return node
 }

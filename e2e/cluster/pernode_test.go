@@ -87,9 +87,7 @@ func perNodeDelete(t *testing.T, ns string) {
 			t.Fatalf("no copy is seen on the disk of %s: the test looks at the wrong place", n)
 		}
 	}
-	if err := setup.lab.Kill(number(away)); err != nil {
-		t.Fatal(err)
-	}
+	start := cut(t, away)
 	must(t, "-n", ns, "delete", "pvc", "node-cache")
 	must(t, "delete", "pv", "node-cache")
 	copyGone := func(n string) {
@@ -108,8 +106,6 @@ func perNodeDelete(t *testing.T, ns string) {
 	if !onDisk(away, perNodeRoot) {
 		t.Error("the copy on the node that is away is gone already: it was not away")
 	}
-	if err := setup.lab.Start(number(away)); err != nil {
-		t.Fatal(err)
-	}
+	start()
 	copyGone(away)
 }

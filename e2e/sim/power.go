@@ -14,6 +14,7 @@ import (
 type power struct {
 	mem    *disk.Mem
 	counts *Counts
+	gone   chan struct{} // closed when the power is
 
 	mu struct {
 		sync.Mutex
@@ -24,12 +25,15 @@ type power struct {
 		keep     disk.Keep
 		failIn   int // syncs until one fails, 0: none
 		failed   bool
+		names    bool // it was the sync of a folder
 		slow     time.Duration
 		starting bool
 	}
 }
 
-func newPower(mem *disk.Mem, counts *Counts) *power { return &power{mem: mem, counts: counts} }
+func newPower(mem *disk.Mem, counts *Counts) *power {
+	return &power{mem: mem, counts: counts, gone: make(chan struct{})}
+}
 
 func (p *power) fs() disk.FS { return disk.Inject(p.mem, p.before) }
 
@@ -64,7 +68,7 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 	sync := call.Op == disk.OpSync || call.Op == disk.OpSyncDir
 	if p.mu.failIn > 0 && sync {
 		if p.mu.failIn--; p.mu.failIn == 0 {
-			p.mu.failed = true
+			p.mu.failed, p.mu.names = true, call.Op == disk.OpSyncDir
 			p.counts.Add("fault: sync failed, of " + class(call.Path))
 			return 0, syscall.EIO
 		}
@@ -105,6 +109,7 @@ func (p *power) cut(keep disk.Keep) {
 
 func (p *power) cutLocked(keep disk.Keep, where string) {
 	p.mu.after, p.mu.where = p.mem.Crash(keep), where
+	close(p.gone)
 	if where == "" {
 		return
 	}
@@ -139,6 +144,14 @@ func (p *power) hasFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.failed
+}
+
+// hasFailedNames says that the sync of a folder failed. A file system whose own
+// journal has failed serves nobody before the machine has started again.
+func (p *power) hasFailedNames() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.names
 }
 
 func (p *power) setSlow(d time.Duration) {

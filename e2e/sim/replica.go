@@ -24,6 +24,7 @@ const (
 	segmentBytes    = 16 * 4096
 	journalBytes    = 24 * segmentBytes
 	checkpointBytes = 40 * 4096
+	batchBytes      = 8 << 10 // with one operation more it fits a quarter of a segment
 	leaseTerm       = 3 * time.Second
 	evictAfter      = 8 * time.Second
 )
@@ -131,7 +132,7 @@ func (p *process) open() (err error) {
 	p.space = worker.NewSpace(p.tree, r.clock.Now)
 	p.coord = coord.New(coord.Config{
 		Log: door{p}, Tree: p.tree, Clock: r.clock, Logger: r.w.log, Refuse: p.space.Refuse,
-		Limits: coord.Limits{TTL: leaseTerm, EvictAfter: evictAfter},
+		Limits: coord.Limits{TTL: leaseTerm, EvictAfter: evictAfter, BatchBytes: batchBytes},
 		Spawn:  func(f func()) { p.spawned.Go(f) },
 		Status: func() []byte { return []byte("{}") },
 	})
@@ -159,8 +160,20 @@ func (p *process) run() {
 	p.cancel = func() { cancel(); end() }
 	p.spawned.Go(func() { p.keepHouse(ctx) })
 	go func() {
+		select {
+		case <-p.power.gone:
+		case <-ctx.Done():
+		}
+		p.cancel()
+	}()
+	go func() {
 		defer close(p.ended)
 		p.err = p.group.Run(ctx)
+		p.cancel()
+		p.spawned.Wait()
+		if err := p.tree.Close(); err != nil {
+			p.r.w.trace("replica %d closes: %v", p.r.member.ID, err)
+		}
 	}()
 }
 
@@ -204,9 +217,8 @@ func (r *replica) end() {
 	p.cancel()
 	r.clock.resume()
 	<-p.ended
-	p.spawned.Wait()
-	if err := p.tree.Close(); err != nil && p.power.remains() == nil && !p.power.hasFailed() && p.err == nil {
-		r.w.trace("replica %d closes: %v", r.member.ID, err)
+	if after := p.power.remains(); after != nil {
+		r.disk = after
 	}
 }
 
@@ -280,7 +292,11 @@ func (r *replica) stoppedBy(p *process, err error) {
 		r.goneFor(err)
 	case p.power.hasFailed():
 		r.w.counts.Add("window: replica stopped after a failed sync")
-		r.disk.ProcessDied()
+		if p.power.hasFailedNames() {
+			r.disk = r.disk.Crash(disk.KeepSome)
+		} else {
+			r.disk.ProcessDied()
+		}
 	case r.w.fullUntil[r] != 0:
 		r.w.counts.Add("window: replica stopped for want of space")
 		r.disk.ProcessDied()

@@ -38,6 +38,7 @@ var decoderRegistry = map[string]string{
 	"csi/mounts.Parse":                       "FuzzParse",
 	"csi/mounts.parseLine":                   "FuzzParse",
 	"csi/pernode.decodeRecord":               "FuzzDecodeRecord",
+	"csi/replicated.ParseReplicas":           "FuzzParseReplicas",
 
 	"raftlog.decodeIdentity":   "FuzzIdentity",
 	"raftlog.decodeMark":       "FuzzMark",
@@ -75,6 +76,8 @@ var decoderRegistry = map[string]string{
 	"roles/worker.parseReplacement":  "FuzzParseReplacement",
 	"roles/worker.parseReplaced":     "FuzzParseReplacement",
 	"roles/mountowner.parseSpec":     "FuzzParseSpec",
+	"roles/mountowner.parseStage":    "FuzzParseStage",
+	"roles/replicahost.decodeRecord": "FuzzDecodeRecord",
 	"roles/worker.ParseMember":       "FuzzParseMember",
 	"roles/worker.decodeNote":        "FuzzNote",
 	"roles/worker.decodeScrub":       "FuzzDecodeScrub",

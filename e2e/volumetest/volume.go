@@ -24,7 +24,8 @@ const patience = 30 * time.Second
 
 // Options say what a volume is made of.
 type Options struct {
-	Replicas int // 0: 3
+	Name     string // empty: one at random
+	Replicas int    // 0: 3
 	// Each worker's bounds; 0 stands for small ones.
 	CheckpointBytes, JournalBytes, RebuildRate int64
 	TTL                                        time.Duration // 0: 1 s
@@ -63,15 +64,18 @@ func New(t testing.TB, o Options) *Volume {
 	def(&o.RebuildRate, 256<<20)
 	def(&o.TTL, time.Second)
 	def(&o.ScrubEvery, 200*time.Millisecond)
+	def(&o.Name, fmt.Sprintf("volume-%016x", random()))
 	core, logs := observer.New(zap.InfoLevel)
 	v := &Volume{
-		Name: fmt.Sprintf("volume-%016x", random()), Dir: t.TempDir(), Log: logs,
+		Name: o.Name, Dir: t.TempDir(), Log: logs,
 		t: t, o: o, core: zap.New(core), running: map[int]*Replica{}, known: map[int]bool{},
 	}
 	for n := 1; n <= o.Replicas; n++ {
 		v.Members = append(v.Members, worker.Member{ID: uint64(n), Replica: v.ReplicaName(n), Addr: freeAddr(t)})
 	}
-	ca, err := v.pki("ca").EnsureCA(v.Name)
+	_, err := pki.OpenDir(pki.OSFiles(v.Trust("ca")), longAgo).EnsureCA(v.Name)
+	v.must(err)
+	ca, err := v.pki("ca").CA()
 	v.must(err)
 	for n := 1; n <= o.Replicas; n++ {
 		for _, h := range []pki.Holder{
@@ -88,6 +92,9 @@ func New(t testing.TB, o Options) *Volume {
 	t.Cleanup(v.StopAll)
 	return v
 }
+
+// longAgo is when volumes were made, so that certificates may have expired.
+func longAgo() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
 
 func def[T comparable](p *T, v T) {
 	var zero T
@@ -185,6 +192,9 @@ func (v *Volume) StartWith(cfg worker.Config, n int) *Replica {
 	v.mu.Unlock()
 	return r
 }
+
+// Known says that the n-th replica's folder has been initialised elsewhere.
+func (v *Volume) Known(n int) { v.known[n] = true }
 
 // StartAll starts all replicas.
 func (v *Volume) StartAll() {

@@ -343,3 +343,16 @@ func TestEvictedSessionLeavesNothingInFlight(t *testing.T) {
 	await(t, "nothing is in flight", func() bool { return w.replicas[0].coord.InFlight() == 0 })
 	b.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("y")})
 }
+
+// TestFullLogIsTriedAgain has the log refuse an entry for want of room while the
+// replica goes on leading.
+func TestFullLogIsTriedAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	a.create("x")
+	w.mu.Lock()
+	w.full = 3
+	w.mu.Unlock()
+	a.create("y")
+}

@@ -191,16 +191,15 @@ func (c *Coordinator) flushBatch() {
 		}
 		e := fsop.Entry{Stamp: c.stamp(), Items: c.batch[:n]}
 		data := fsop.AppendEntry(make([]byte, 0, size), &e)
+		if err := c.cfg.Log.Propose(c.term, data); err != nil {
+			// The term is over, and Follow comes; or the log has no room, and it is
+			// tried again at the next tick or when something has been applied.
+			c.log.Warn("proposing", zap.Uint64("term", c.term), zap.Error(err))
+			return
+		}
 		c.batch = c.batch[n:]
 		if len(c.batch) == 0 {
 			c.batch = nil
-		}
-		if err := c.cfg.Log.Propose(c.term, data); err != nil {
-			// The term is over (Follow follows), or the log is full: then clients
-			// hear nothing of these and send them again after this term.
-			c.log.Warn("proposing", zap.Uint64("term", c.term), zap.Error(err))
-			c.end(0)
-			return
 		}
 		c.proposed++
 	}

@@ -34,6 +34,7 @@ type world struct {
 	entries []entry
 	held    bool    // proposals wait in limbo
 	limbo   []entry // proposed and not committed
+	full    int     // proposals to be refused for want of room
 	orderly bool    // mounts wait for the log
 	pipes   []*pipe // every connection so far
 
@@ -165,6 +166,10 @@ func (r *replica) Propose(term uint64, data []byte) error {
 	defer w.mu.Unlock()
 	if w.leader != r.id || w.term != term {
 		return errors.New("not leading")
+	}
+	if w.full > 0 {
+		w.full--
+		return errors.New("no room")
 	}
 	if w.held {
 		w.limbo = append(w.limbo, entry{term, data})

@@ -24,7 +24,8 @@ type content struct {
 	handles *handles
 
 	mu    sync.Mutex
-	known [256]bool             // leaf folders that exist, and whose names were synced or will be
+	made  [256]bool             // leaf folders known to exist
+	noted [256]bool             // those whose names are in names, or were
 	dirty map[fsop.Ino]struct{} // files changed since the last checkpoint began
 	names map[string]struct{}   // folders with changed names since then
 }
@@ -53,10 +54,17 @@ func (c *content) forWriting(ino fsop.Ino) (*handle, error) {
 	return h, err
 }
 
+// touch notes that a file, which exists, has changed. The first time its folder
+// counts as changed, too: an earlier process may have made names in it, or
+// itself, that it did not live to sync.
 func (c *content) touch(ino fsop.Ino) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.dirty[ino] = struct{}{}
-	c.mu.Unlock()
+	if !c.noted[byte(ino)] {
+		c.noted[byte(ino)] = true
+		c.names[c.dir], c.names[c.leaf(ino)] = struct{}{}, struct{}{}
+	}
 }
 
 // existing returns the file's handle, fs.ErrNotExist when there is none.
@@ -65,35 +73,22 @@ func (c *content) existing(ino fsop.Ino) (*handle, error) {
 }
 
 func (c *content) create(ino fsop.Ino) (disk.File, error) {
-	if err := c.know(ino); err != nil {
-		return nil, err
-	}
 	f, err := c.fs.OpenRW(c.path(ino), false)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.names[c.leaf(ino)] = struct{}{}
-	return c.fs.OpenRW(c.path(ino), true)
-}
-
-// know makes the folder of an inode's file if it is missing. The first time it
-// counts as changed even if it is there: an earlier process may have made names in
-// it, or itself, that it did not live to sync.
-func (c *content) know(ino fsop.Ino) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known[byte(ino)] {
-		return nil
-	}
 	leaf := c.leaf(ino)
-	if err := c.fs.MkdirAll(leaf, 0o700); err != nil {
-		return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.made[byte(ino)] {
+		if err := c.fs.MkdirAll(leaf, 0o700); err != nil {
+			return nil, err
+		}
+		c.made[byte(ino)] = true
+		c.names[c.dir] = struct{}{}
 	}
-	c.known[byte(ino)] = true
-	c.names[c.dir], c.names[leaf] = struct{}{}, struct{}{}
-	return nil
+	c.names[leaf] = struct{}{}
+	return c.fs.OpenRW(c.path(ino), true)
 }
 
 // readAt fills p from the file; what is missing of it is zero.

@@ -22,10 +22,10 @@ import (
 
 // Repair gets pages from other replicas for a tree that finds its own damaged.
 type Repair interface {
-	// Fetch returns a page that may be the one with that checksum (PageSum), from
-	// whoever has it; the tree checks it. It is called while an entry is being
+	// Fetch returns a page for which fits is true, from whoever has one. fits is
+	// given what ReadPage returned there. It is called while an entry is being
 	// applied, and has to give up soon.
-	Fetch(ino fsop.Ino, page uint64, sum uint32) ([]byte, error)
+	Fetch(ino fsop.Ino, page uint64, fits func(data []byte, changed uint64) bool) ([]byte, error)
 	// Damaged hears of pages that a read found damaged, and returns when it has
 	// done what it can: with true the read is tried once more. It is called
 	// without locks.
@@ -34,9 +34,6 @@ type Repair interface {
 
 // PageBytes is the size of a page, the unit of checksums.
 const PageBytes = pageSize
-
-// PageSum is the checksum of a page.
-func PageSum(p []byte) uint32 { return pageSum(p) }
 
 // BadPage is a page whose bytes differ from its checksum.
 type BadPage struct {
@@ -212,15 +209,20 @@ func (t *Tree) writePage(ino fsop.Ino, page uint64, data []byte) {
 	}
 }
 
-// fetched gets a damaged page from another replica while an entry is applied.
+// fetched gets a damaged page from another replica while an entry is applied:
+// as it is before this entry, by its checksum; or as it is after it, where this
+// entry was the last one to change the file: to do the entry once more changes
+// nothing.
 func (x *tx) fetched(n *inode, page uint64, p []byte) bool {
 	repair := x.t.cfg.Repair
 	if repair == nil {
 		return false
 	}
 	want := x.sum(n.ino, page)
-	data, err := repair.Fetch(n.ino, page, want)
-	if err != nil || len(data) != pageSize || pageSum(data) != want {
+	data, err := repair.Fetch(n.ino, page, func(data []byte, changed uint64) bool {
+		return len(data) == pageSize && (pageSum(data) == want || changed == x.index)
+	})
+	if err != nil {
 		x.t.log.Error("no good copy of a damaged page", zap.Uint64("inode", uint64(n.ino)), zap.Uint64("page", page), zap.Error(err))
 		return false
 	}
@@ -338,10 +340,11 @@ func (t *Tree) Condemn(cause error) *CondemnedError {
 	return &CondemnedError{cause}
 }
 
-// ReadPage reads a page that fits its checksum, for another replica.
-func (t *Tree) ReadPage(ino fsop.Ino, page uint64) (data []byte, err error) {
+// ReadPage reads a page that fits its checksum, for another replica, and tells
+// which entry was the last to change the file's contents.
+func (t *Tree) ReadPage(ino fsop.Ino, page uint64) (data []byte, changed uint64, err error) {
 	if !t.Ready() {
-		return nil, errDamaged
+		return nil, 0, errDamaged
 	}
 	stripe := &t.stripes[uint64(ino)%stripeCount]
 	stripe.RLock()
@@ -353,11 +356,11 @@ func (t *Tree) ReadPage(ino fsop.Ino, page uint64) (data []byte, err error) {
 		}
 		p := make([]byte, pageSize)
 		if err := t.content.readAt(ino, p, page*pageSize); err == nil && pageSum(p) == v.sum(ino, page) {
-			data = p
+			data, changed = p, n.changed
 		}
 	})
 	if err == nil && data == nil {
 		err = fs.ErrNotExist
 	}
-	return data, err
+	return data, changed, err
 }

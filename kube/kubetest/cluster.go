@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -385,4 +386,24 @@ func (c *Cluster) Events(namespace, name string) []string {
 		all = append(all, e.Reason+": "+strings.TrimSpace(e.Message))
 	}
 	return all
+}
+
+// SetPodEndpoint makes the EndpointSlice that the cluster's own controller makes for
+// a Service with a selector.
+func (c *Cluster) SetPodEndpoint(volume string, index int32, ip string, port int32) {
+	c.t.Helper()
+	name := api.ReplicaName(volume, index)
+	labels := api.Labels(volume, index)
+	labels[discoveryv1.LabelServiceName] = name
+	labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-abcde", Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}},
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(api.WorkerPortName), Port: &port}},
+	}
+	_, err := c.core.DiscoveryV1().EndpointSlices(api.DefaultNamespace).Create(c.ctx, s, metav1.CreateOptions{})
+	if kube.AlreadyExists(err) {
+		_, err = c.core.DiscoveryV1().EndpointSlices(api.DefaultNamespace).Update(c.ctx, s, metav1.UpdateOptions{})
+	}
+	c.check(err)
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -312,4 +313,31 @@ func TestOpenMakesDurableWhatItTells(t *testing.T) {
 		t.Fatalf("after the power cut %+v", r)
 	}
 	same(t, all(t, j), stretch(1, 12, 2, 9000))
+}
+
+// TestOpenAfterAFailedSync lets the next process go on behind a batch whose sync
+// failed: it reads, and no later sync makes it durable.
+func TestOpenAfterAFailedSync(t *testing.T) {
+	for seed := range uint64(20) {
+		mem := disk.NewMem(seed)
+		var rules disk.Rules
+		cfg := testConfig(disk.Inject(mem, rules.Check))
+		j := createOpen(t, cfg)
+		add(t, j, stretch(1, 3, 1, 3000)...)
+		check(t, j.Append(nil, stretch(4, 6, 1, 3000)))
+		rules.Fail(disk.Rule{Op: disk.OpSync, Count: 1, Err: syscall.EIO})
+		wantErr(t, j.Sync(), syscall.EIO)
+		mem.ProcessDied()
+
+		j, r := open(t, testConfig(mem))
+		last := r.Last.Index
+		add(t, j, stretch(last+1, last+2, 1, 100)...)
+		mem = mem.Crash(disk.KeepNone)
+
+		j, r = open(t, testConfig(mem))
+		if r.Last.Index != last+2 || r.Fence.Index != 0 {
+			t.Fatalf("seed %d: last entry %d, fence %d, confirmed were %d", seed, r.Last.Index, r.Fence.Index, last+2)
+		}
+		j.Close()
+	}
 }

@@ -85,12 +85,16 @@ func (j *Journal) start(s *scan) error {
 }
 
 // settleTail makes the log durable as it was read: the process that wrote the last
-// batches may have died before it synced them. If of the last ones only the copies
+// batches may have died before it synced them, or after a sync of them failed; then
+// they read, and only writing them again makes a sync say anything. If of the last ones only the copies
 // read, which the next would overwrite, they are written again, one after the
 // other since each stands where the copy of the one before does. If headers were found behind it,
 // a batch above them all bars them for good, and keeps the fence.
 func (j *Journal) settleTail(s *scan) error {
 	j.unsynced = append(j.unsynced, s.chain...)
+	if err := j.rewrite(s.fresh); err != nil {
+		return err
+	}
 	for _, h := range s.thin {
 		if err := j.write(s.chain[len(s.chain)-1], h, nil); err != nil {
 			return err
@@ -105,6 +109,39 @@ func (j *Journal) settleTail(s *scan) error {
 		}
 	}
 	return j.sync()
+}
+
+// rewrite writes batches again as they read, each segment's in one go, with the
+// copy behind the last one.
+func (j *Journal) rewrite(batches []mark) error {
+	for i, b := range batches {
+		if i > 0 && batches[i-1].seg == b.seg {
+			continue
+		}
+		end := min(b.seg.next+1, b.seg.blocks)
+		for block := b.block; block < end; block += portionBlocks {
+			if err := j.rewriteBlocks(b.seg, block, min(portionBlocks, end-block)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// portionBlocks is how much is written again at once.
+const portionBlocks = 64
+
+func (j *Journal) rewriteBlocks(seg *segment, block, n uint32) error {
+	buf := getBuffer(int(n) * blockSize)
+	defer buf.release()
+	off := int64(block) * blockSize
+	if _, err := seg.file.ReadAt(buf.b, off); err != nil {
+		return fmt.Errorf("read %s block %d: %w", seg, block, err)
+	}
+	if _, err := seg.file.WriteAt(buf.b, off); err != nil {
+		return j.poison(fmt.Errorf("write %s block %d again: %w", seg, block, err))
+	}
+	return nil
 }
 
 func (j *Journal) bar(skip uint64) error {
@@ -126,6 +163,10 @@ func (j *Journal) bar(skip uint64) error {
 func (j *Journal) adopt(s *scan) error {
 	j.upkeep.Lock()
 	defer j.upkeep.Unlock()
+	// Names of files that an earlier process did not live to sync.
+	if err := j.cfg.FS.SyncDir(j.cfg.Dir); err != nil {
+		return fmt.Errorf("sync directory of the journal: %w", err)
+	}
 	for _, n := range s.files {
 		if j.inUse(n) {
 			continue

@@ -29,8 +29,16 @@ type scan struct {
 	fence Position
 	seq   uint64   // of the last batch that reads
 	thin  []*batch // the last ones of the newest segment, if only their copies read
+	fresh []mark   // batches of which nothing says that they were synced, in order
 
 	found []batch // headers behind it that don't belong to a batch that reads
+}
+
+// mark is where a batch stands.
+type mark struct {
+	seq   uint64
+	seg   *segment
+	block uint32
 }
 
 // run reads everything. An error is a *LostError, or a failure to read.
@@ -180,6 +188,10 @@ func (s *scan) take(seg *segment, h *batch, body []byte) error {
 		s.thin = append(s.thin, h)
 	} else {
 		s.thin = nil
+	}
+	s.fresh = append(s.fresh, mark{h.seq, seg, h.block})
+	for len(s.fresh) > 0 && s.fresh[0].seq <= h.synced {
+		s.fresh = s.fresh[1:]
 	}
 	seg.high = max(seg.high, h.last.Index)
 	seg.next = h.block + h.blocks()

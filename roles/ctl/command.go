@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ctl/cluster"
 	"tak-os.org/tak-replicated/roles/dev"
 )
 
@@ -15,7 +16,7 @@ func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "ctl",
 		Usage: "look at what runs, and at a replica's files when nothing does",
-		Commands: []*cli.Command{
+		Commands: append([]*cli.Command{
 			statusCommand(),
 			{Name: "journal", Usage: "a replica's journal, read-only, while no worker serves it", Commands: []*cli.Command{
 				onReplica("verify", "read the whole journal and tell whether anything is lost", func(replica string) error {
@@ -33,7 +34,7 @@ func Command() *cli.Command {
 			exportCommand(),
 			replaceCommand(),
 			explainCommand(),
-		},
+		}, cluster.Commands()...),
 	}
 }
 

@@ -39,7 +39,7 @@ func Command() *cli.Command {
 			}
 			ctx, cancel := c.Boot.Context(ctx)
 			defer cancel()
-			return Run(ctx, c, log, func() { fmt.Printf("ready: manager %s\n", c.Identity) })
+			return Run(ctx, c, log, func(identity string) { fmt.Printf("ready: manager %s\n", identity) })
 		},
 	}
 }

@@ -152,7 +152,8 @@ func (m *manager) observePVs(ctx context.Context, o *observed) error {
 // observeNodes looks at nodes where a replica may have to be placed again, or is
 // about to change its runtime.
 func (m *manager) observeNodes(ctx context.Context, o *observed) error {
-	if o.v.Is(api.ConditionProvisioned) && o.v.Spec.Transition == nil && o.v.Spec.Reclaim == nil {
+	moving := o.v.Spec.Transition != nil && !o.v.Is(api.ConditionTransition)
+	if o.v.Spec.Reclaim != nil || o.v.Is(api.ConditionProvisioned) && !moving {
 		return nil
 	}
 	nodes, err := m.kube.Nodes(ctx)

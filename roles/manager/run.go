@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/csi/replicated"
@@ -39,8 +38,8 @@ type manager struct {
 	told    told
 	metrics *metrics
 
-	queue   atomic.Pointer[queue] // nil while another manager acts
-	watched atomic.Pointer[kube.VolumeWatch]
+	queue   atomic.Pointer[queue]            // nil while another manager acts
+	watched atomic.Pointer[kube.VolumeWatch] // likewise
 }
 
 func newManager(cfg Config, k *kube.Client, w Workers, log *zap.Logger) *manager {
@@ -51,6 +50,14 @@ func (m *manager) settings() settings {
 	return settings{namespace: m.kube.Namespace(), domain: m.cfg.ClusterDomain, workerImage: m.cfg.WorkerImage}
 }
 
+// list is the volumes as last seen, none while another manager acts.
+func (m *manager) list() []*api.ReplicatedVolume {
+	if w := m.watched.Load(); w != nil {
+		return w.List()
+	}
+	return nil
+}
+
 // due asks the reconciler, if it is this process's, to look at a volume now.
 func (m *manager) due(name string) {
 	if q := m.queue.Load(); q != nil {
@@ -58,8 +65,8 @@ func (m *manager) due(name string) {
 	}
 }
 
-// Run serves until ctx ends.
-func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func()) error {
+// Run serves until ctx ends. ready is called with the manager's identity once it does.
+func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(identity string)) error {
 	if err := cfg.validate(); err != nil {
 		return err
 	}
@@ -73,6 +80,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func()) error {
 	if cfg.ControllerImage != "" {
 		log.Warn("--controller-image is deprecated and ignored: there are no controller pods any more")
 	}
+	kube.LogTo(log)
 	client, err := kube.Connect(kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"})
 	if err != nil {
 		return err
@@ -80,9 +88,10 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func()) error {
 	return newManager(cfg, client, overTLS{}, log).run(ctx, ready)
 }
 
-func (m *manager) run(ctx context.Context, ready func()) error {
+func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 	ops := m.cfg.Boot.NewOps()
 	ops.Registry.MustRegister(m.metrics.all()...)
+	ops.Registry.MustRegister(inventory{m.list})
 	if err := os.MkdirAll(filepath.Dir(m.cfg.Socket), 0o755); err != nil {
 		return err
 	}
@@ -92,8 +101,7 @@ func (m *manager) run(ctx context.Context, ready func()) error {
 	}
 	s := server.New(m.log, ops.ObserveCalls("csi"))
 	schema := &schemaCheck{m: m}
-	csi.RegisterIdentityServer(s, replicated.NewIdentity(nil))
-	csi.RegisterControllerServer(s, replicated.NewController(m))
+	replicated.RegisterController(s, m)
 	ops.AddReady("schema", schema.ready)
 	var g boot.Group
 	g.Add("csi", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
@@ -102,7 +110,7 @@ func (m *manager) run(ctx context.Context, ready func()) error {
 	g.Add("leader", func(ctx context.Context) error {
 		return m.kube.Lead(ctx, kube.DefaultElection(api.ManagerLease, m.cfg.Identity), m.lead)
 	})
-	ready()
+	ready(m.cfg.Identity)
 	return g.Run(ctx)
 }
 
@@ -115,11 +123,14 @@ func (m *manager) lead(ctx context.Context) error {
 	defer q.stop()
 	m.queue.Store(q)
 	defer m.queue.Store(nil)
-	volumes := m.kube.WatchVolumes(m.cfg.Resync, q.add)
-	m.watched.Store(volumes)
+	t := newTriggers(q.add)
+	t.volumes = m.kube.WatchVolumes(0, t.changed)
+	m.watched.Store(t.volumes)
+	defer m.watched.Store(nil)
 	claims := m.kube.WatchClaims(q.add)
 	var g boot.Group
-	g.Add("volumes", volumes.Run)
+	g.Add("volumes", t.volumes.Run)
+	g.Add("resync", func(ctx context.Context) error { return t.resync(ctx, m.cfg.Resync) })
 	g.Add("claims", claims.Run)
 	g.Add("sweep", m.sweepAll)
 	g.Add("passes", func(ctx context.Context) error { return m.passes(ctx, q) })

@@ -36,6 +36,7 @@ type world struct {
 	away    map[string]bool               // nodes whose host does nothing
 	drop    func(claim, node string) bool // claims that the provisioner gives back
 	lost    map[string]bool               // replicas that have lost their state
+	pods    bool                          // worker Pods run too
 	mine    map[string]bool               // volumes of this test; those of others are left alone
 }
 
@@ -90,6 +91,9 @@ func (w *world) others() {
 			continue
 		}
 		w.must(err)
+		if w.pods {
+			w.runPods(v)
+		}
 		for _, node := range w.nodes {
 			if !w.away[node] {
 				w.host(v, node)
@@ -102,6 +106,25 @@ func (w *world) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// runPods does what kubelets and the cluster's EndpointSlice controller do.
+func (w *world) runPods(v *api.ReplicatedVolume) {
+	w.t.Helper()
+	up := map[int32]bool{}
+	w.c.RunPods(func(pod string) {
+		for _, r := range v.Spec.Replicas {
+			if pod == api.ReplicaName(v.Name, r.Index) {
+				up[r.Index] = true
+				w.c.SetPodEndpoint(v.Name, r.Index, "10.9.0.1", w.workers.start(v, r.Index))
+			}
+		}
+	})
+	for _, r := range v.Spec.Replicas {
+		if !up[r.Index] && v.EffectiveRuntime() == api.RuntimePod {
+			w.workers.stop(v.Name, r.Index)
+		}
 	}
 }
 

@@ -86,7 +86,24 @@ func (o *Owner) handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+pathHealth, func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Health(), nil) })
 	o.handleStaging(mux)
-	return mux
+	return o.onceResumed(mux)
+}
+
+// onceResumed has every request but that for health wait until this process knows
+// the mounts that an earlier one has left: to whoever does not know them they look
+// dead.
+func (o *Owner) onceResumed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != pathHealth {
+			select {
+			case <-o.resumed:
+			case <-r.Context().Done():
+				answer(w, nil, context.Cause(r.Context()))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // answer writes a result or a problem.

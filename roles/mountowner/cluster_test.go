@@ -265,6 +265,11 @@ func TestStageAndPublish(t *testing.T) {
 	for range 2 {
 		must(t, n.stage(""))
 	}
+	// A replica that was replaced has another id; the mount is the same.
+	was := n.v.cfg.Members[0]
+	n.v.cfg.Members[0].ID = 9
+	must(t, n.stage(""))
+	n.v.cfg.Members[0] = was
 	for range 2 {
 		must(t, n.publish("pods/a", false))
 		must(t, n.publish("pods/b", true))

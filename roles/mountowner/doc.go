@@ -19,6 +19,25 @@
 //
 // Without a keeper (dev in one process) a mount ends with the process.
 //
+// # For a node's frontend
+//
+// A frontend without privileges (roles/node) has volumes staged and published below
+// the kubelet's folder, and hands over the credentials, which are kept in the trust
+// folder for the next serving process. Below each mount lies an empty read-only
+// filesystem: whoever meets the bare folder can't write to it. A mount that nobody
+// serves is replaced when it is asked for again. Only an empty folder without a
+// mount is ever removed.
+//
+// # Replacing the owner
+//
+// With --take-over a keeper that starts takes devices and ledgers from the one that
+// has the socket, whose serving process ends first. Open files go on; requests wait
+// meanwhile. The old keeper then waits to be ended, and notes beside the socket that
+// its instance has handed over, so that a restart of its container takes nothing
+// back. An owner that is ended without a successor ends its mounts; so does the
+// death of a keeper: users get ENOTCONN until the volume is staged again, and
+// containers that had it until they are restarted.
+//
 // # Invariants
 //
 // The socket serves root and the user of the process, nobody else. A request

@@ -36,6 +36,7 @@ type Owner struct {
 		mounts map[string]*mount
 	}
 	running chan struct{} // closed when Run runs
+	resumed chan struct{} // closed when mounts of an earlier process are known
 }
 
 // Status is a mount's state.
@@ -60,10 +61,14 @@ type Places struct {
 }
 
 // NewOwner returns an owner whose mounts end with the process.
-func NewOwner(log *zap.Logger) *Owner { return newOwner(log, nil) }
+func NewOwner(log *zap.Logger) *Owner {
+	o := newOwner(log, nil)
+	close(o.resumed)
+	return o
+}
 
 func newOwner(log *zap.Logger, link *kernel.Link) *Owner {
-	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{})}
+	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{})}
 	o.mu.mounts = map[string]*mount{}
 	return o
 }

@@ -149,6 +149,7 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 		for _, k := range kept {
 			o.resume(k)
 		}
+		close(o.resumed)
 		ready()
 	}()
 	return g.Run(ctx)

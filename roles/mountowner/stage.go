@@ -114,10 +114,19 @@ func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 	if err := o.clear(ctx, q.Spec); err != nil {
 		return nil, err
 	}
+	if m := o.mounted(q.Mountpoint); m != nil {
+		q.Spec = m.spec
+	}
 	if err := guard(q.Mountpoint); err != nil {
 		return nil, err
 	}
 	return o.Mount(ctx, q.Spec)
+}
+
+// sameVolume reports whether a mount is what is asked for. A replica that was
+// replaced has another member id at the same address: the session finds it.
+func (s *Spec) sameVolume(o *Spec) bool {
+	return s.Volume == o.Volume && s.Owner == o.Owner && s.ReadOnly == o.ReadOnly
 }
 
 // clear takes away what is left of a mount that does not serve any more.
@@ -128,7 +137,7 @@ func (o *Owner) clear(ctx context.Context, spec Spec) error {
 		return err
 	}
 	switch {
-	case m != nil && top.kind == ours && m.alive() && m.spec.same(&spec):
+	case m != nil && top.kind == ours && m.alive() && m.spec.sameVolume(&spec):
 		return nil
 	case m != nil && top.kind == ours && m.alive():
 		return fmt.Errorf("%s: %w", spec.Mountpoint, ErrConflict)

@@ -38,6 +38,13 @@ const messageMost = 1000
 
 // say sets the replica's state.
 func (r *replica) say(phase api.ReplicaPhase, reason, message string) {
+	if r.note(phase, reason, message) {
+		r.host.tell(r.volume) // without the replica's lock: the host's is taken before it
+	}
+}
+
+// note keeps the state and reports whether it is another one.
+func (r *replica) note(phase api.ReplicaPhase, reason, message string) bool {
 	if len(message) > messageMost {
 		message = message[:messageMost] + "…"
 	}
@@ -45,7 +52,7 @@ func (r *replica) say(phase api.ReplicaPhase, reason, message string) {
 	defer r.mu.Unlock()
 	st := &r.mu.status
 	if st.Phase == phase && st.Reason == reason && st.Message == message {
-		return
+		return false
 	}
 	if st.Phase != phase || st.Reason != reason {
 		now := api.Time{Time: time.Now().UTC()}
@@ -56,7 +63,7 @@ func (r *replica) say(phase api.ReplicaPhase, reason, message string) {
 	if phase != api.ReplicaRunning && phase != api.ReplicaRebuilding {
 		st.Role, st.Term, st.Lag, st.Address = "", 0, 0, ""
 	}
-	r.host.tell(r.volume)
+	return true
 }
 
 func (r *replica) stuck(o *obstacle) { r.say(o.phase, o.reason, o.message) }
@@ -107,11 +114,11 @@ func (r *replica) running(addr string, rep worker.Report) {
 		role = api.RoleNone
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	st := &r.mu.status
 	moved := st.Role != role || st.Term != int64(rep.Term) || st.Address != addr
 	st.Role, st.Term, st.Address = role, int64(rep.Term), addr
 	st.AppliedIndex, st.Lag = int64(rep.Applied), int64(rep.Commit)-int64(rep.Applied)
+	r.mu.Unlock()
 	if moved {
 		r.host.tell(r.volume)
 	}

@@ -26,7 +26,8 @@ import (
 //	count  u32, of pages, at most mendPagesMost
 //
 // and gets for each page a u32: 0 when it is not to be had here, or the size of a
-// page, and then its bytes. Only pages that fit their checksum are sent. The
+// page, then the index of the last entry that changed the file's contents, u64,
+// and the page's bytes. Only pages that fit their checksum are sent. The
 // receiver checks them against its own.
 const (
 	mendMagic     = "takmend\x01"
@@ -105,28 +106,27 @@ func (r *replica) servePages(stream io.ReadWriter) error {
 		return err
 	}
 	for page := req.page; page < req.page+uint64(req.count); page++ {
-		var size [4]byte
-		data := r.goodPage(req.ino, page)
-		binary.LittleEndian.PutUint32(size[:], uint32(len(data)))
-		if _, err := stream.Write(append(size[:], data...)); err != nil {
+		// A page that is not good here is not to be had: nobody else is asked.
+		data, changed, _ := r.tree.ReadPage(req.ino, page)
+		b := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
+		if len(data) > 0 {
+			b = append(binary.LittleEndian.AppendUint64(b, changed), data...)
+		}
+		if _, err := stream.Write(b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// goodPage is a page as it is applied here, nil when it does not fit its
-// checksum or is not there. It asks nobody else.
-func (r *replica) goodPage(ino fsop.Ino, page uint64) []byte {
-	data, err := r.tree.ReadPage(ino, page)
-	if err != nil {
-		return nil
-	}
-	return data
+// sentPage is a page that a member sent; without data it has none.
+type sentPage struct {
+	data    []byte
+	changed uint64
 }
 
 // askPages gets pages from one member; those it does not have are nil.
-func (r *replica) askPages(ctx context.Context, member uint64, req mendRequest) ([][]byte, error) {
+func (r *replica) askPages(ctx context.Context, member uint64, req mendRequest) ([]sentPage, error) {
 	stream, err := r.transport.OpenStream(ctx, member)
 	if err != nil {
 		return nil, err
@@ -138,23 +138,29 @@ func (r *replica) askPages(ctx context.Context, member uint64, req mendRequest) 
 	return readPages(stream, int(req.count))
 }
 
-func readPages(stream io.Reader, count int) ([][]byte, error) {
-	pages := make([][]byte, count)
+func readPages(stream io.Reader, count int) ([]sentPage, error) {
+	pages := make([]sentPage, count)
 	for i := range pages {
-		var size [4]byte
-		if _, err := io.ReadFull(stream, size[:]); err != nil {
+		var head [4 + 8]byte
+		if _, err := io.ReadFull(stream, head[:4]); err != nil {
 			return nil, fmt.Errorf("read pages: %w", err)
 		}
-		switch binary.LittleEndian.Uint32(size[:]) {
+		switch binary.LittleEndian.Uint32(head[:]) {
 		case 0:
+			continue
 		case tree.PageBytes:
-			pages[i] = make([]byte, tree.PageBytes)
-			if _, err := io.ReadFull(stream, pages[i]); err != nil {
-				return nil, fmt.Errorf("read pages: %w", err)
-			}
 		default:
 			return nil, errors.New("answer to a request for pages is malformed")
 		}
+		pages[i].data = make([]byte, tree.PageBytes)
+		_, err := io.ReadFull(stream, head[4:])
+		if err == nil {
+			_, err = io.ReadFull(stream, pages[i].data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read pages: %w", err)
+		}
+		pages[i].changed = binary.LittleEndian.Uint64(head[4:])
 	}
 	return pages, nil
 }
@@ -175,16 +181,16 @@ type repair struct{ r *replica }
 var _ tree.Repair = repair{}
 
 // Fetch implements tree.Repair.
-func (p repair) Fetch(ino fsop.Ino, page uint64, sum uint32) ([]byte, error) {
+func (p repair) Fetch(ino fsop.Ino, page uint64, fits func([]byte, uint64) bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	p.r.scrub.found(1)
-	var errs []error
+	errs := []error{errors.New("no other replica has it as it must be")}
 	for _, id := range p.r.others() {
 		pages, err := p.r.askPages(ctx, id, mendRequest{ino, page, 1})
-		if err == nil && pages[0] != nil && tree.PageSum(pages[0]) == sum {
+		if err == nil && fits(pages[0].data, pages[0].changed) {
 			p.r.scrub.mended(1)
-			return pages[0], nil
+			return pages[0].data, nil
 		}
 		errs = append(errs, err)
 	}
@@ -245,8 +251,8 @@ func (r *replica) mendFrom(ctx context.Context, member uint64, run mendRequest) 
 		r.log.Warn("pages not had from a member", zap.Uint64("member", member), zap.Error(err))
 		return 0
 	}
-	for i, data := range pages {
-		done, err := r.tree.Mend(run.ino, run.page+uint64(i), data)
+	for i := range pages {
+		done, err := r.tree.Mend(run.ino, run.page+uint64(i), pages[i].data)
 		if err != nil {
 			r.log.Error("mend", zap.Error(err))
 			return mended

@@ -8,20 +8,22 @@ import (
 
 // calmFS hides failed syncs of folders from pebble, which panics over them on
 // whatever goroutine it is. The store has failed nevertheless. And it holds up
-// flushes of a store that has failed until it is closed: pebble would try again at
-// once, for ever.
+// flushes and compactions of a store that has failed until it is closed: pebble
+// would try again at once, for ever.
 type calmFS struct {
 	vfs.FS
 	d *DB
 }
 
-// flushCategory is what pebble makes a file for that a flush, on its own
-// goroutine, writes.
-const flushCategory = "pebble-memtable-flush"
+// The categories of files that pebble writes on goroutines of its own.
+const (
+	flushCategory      = "pebble-memtable-flush"
+	compactionCategory = "pebble-compaction"
+)
 
 // Create implements vfs.FS.
 func (c calmFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if category == flushCategory && c.d.isOpen.Load() {
+	if (category == flushCategory || category == compactionCategory) && c.d.isOpen.Load() {
 		if err := c.d.Err(); err != nil {
 			<-c.d.closing
 			return nil, err

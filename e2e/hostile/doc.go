@@ -1,0 +1,4 @@
+// Package hostile holds what strangers and broken clients do to a replica's port
+// while a client works: they are refused, the client is not held up, memory stays
+// bounded, and nothing secret is logged (C7).
+package hostile

@@ -1,0 +1,61 @@
+package sim
+
+// Wanted is what a batch of worlds has to hit: every fault, and the windows in
+// which faults are dangerous.
+func Wanted() []string {
+	wanted := []string{
+		"answered from memory",
+		"digest compared",
+		"recall",
+		"slow sync",
+		"operation without an answer",
+		"fault: sync failed, of the journal",
+		"window: answer lost",
+		"window: bits flipped in a checkpoint",
+		"window: bits flipped in contents",
+		"window: bits flipped in the journal",
+		"window: checkpoint of another replica installed",
+		"window: coordinator down with unanswered operations",
+		"window: damaged replica is reported lost",
+		"window: election with unanswered operations",
+		"window: growth refused for want of space",
+		"window: installed contents newer than their checkpoint",
+		"window: lock refused",
+		"window: member removed",
+		"window: membership changed",
+		"window: operation sent again",
+		"window: operation sent again after it was applied",
+		"window: power cut at a call on a checkpoint",
+		"window: power cut at a call on a checkpoint being received",
+		"window: power cut at a call on the journal",
+		"window: power cut while receiving a checkpoint",
+		"window: power cut while starting",
+		"window: recall behind answers that the client has not seen",
+		"window: recall crossing a grant",
+		"window: replay up to the fence",
+		"window: replica stopped after a failed sync",
+		"window: replica stopped for want of space",
+		"window: server replaced with operations in flight",
+		"window: session lost",
+		"window: unlinked file used by whoever has it open",
+	}
+	for _, kind := range kinds() {
+		wanted = append(wanted, "fault: "+string(kind))
+	}
+	return wanted
+}
+
+// kinds are all kinds of faults that plans have.
+func kinds() []Kind {
+	seen := map[Kind]bool{}
+	var all []Kind
+	for _, theme := range append(themes, anyKind) {
+		for _, kind := range theme {
+			if !seen[kind] {
+				seen[kind] = true
+				all = append(all, kind)
+			}
+		}
+	}
+	return all
+}

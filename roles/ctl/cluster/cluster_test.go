@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"tak-os.org/tak-replicated/kube"
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/kube/kubetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
+
+// TestRetainedVolume looks at a volume that was retained, and destroys it.
+func TestRetainedVolume(t *testing.T) {
+	c := kubetest.Shared(t).Cluster(t)
+	k := c.Kube(nil)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	uid := c.NewClaim("content", nil)
+	v, err := k.CreateVolume(t.Context(), &api.ReplicatedVolume{
+		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid), Finalizers: []string{api.FinalizerVolume}},
+		Spec: api.ReplicatedVolumeSpec{
+			AccessMode: api.ReadWriteMany, ReplicaCount: 2, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
+			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "content", UID: uid},
+			Replicas: []api.ReplicaSpec{
+				{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing},
+				{Index: 2, Node: "n2", Incarnation: 1, Member: 2, Placement: 1, State: api.StateServing},
+			},
+		},
+	})
+	check(err)
+	check(k.ApplyManagerStatus(t.Context(), v, kube.ManagerStatus{Phase: api.PhaseDegraded, Ready: "1/2", Runtime: api.RuntimeShared, Conditions: []api.Condition{
+		{Type: api.ConditionRedundant, Status: "False", Reason: api.ReasonReplicaUnavailable, Message: "replica 2 on n2: away", LastTransitionTime: v.CreationTimestamp},
+		{Type: api.ConditionAvailable, Status: "True", Reason: api.ReasonQuorum, LastTransitionTime: v.CreationTimestamp},
+	}}))
+	check(k.ApplyReplicaStatus(t.Context(), v, "n1", []api.ReplicaStatus{{Index: 1, Incarnation: 1, Node: "n1", Phase: api.ReplicaRunning, Role: api.RoleCoordinator, Term: 7, AppliedIndex: 42}}, nil))
+	c.AddPV("outer", v.Name, "Released")
+
+	var out bytes.Buffer
+	check(volumes(t.Context(), k, v.Name, false, &out))
+	for _, part := range []string{"default/content", "1/2", "Degraded", "Coordinator", "42", "its host has said nothing", "Redundant since", "replica 2 on n2: away"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is not in:\n%s", part, &out)
+		}
+	}
+	if strings.Contains(out.String(), api.ReasonQuorum+":") {
+		t.Errorf("what is well is told too:\n%s", &out)
+	}
+
+	refused := func(what string) {
+		t.Helper()
+		if err := destroyRetained(t.Context(), k, v.Name, &out); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("error %v, want %q", err, what)
+		}
+	}
+	uninstall := func(parts ...string) {
+		t.Helper()
+		out.Reset()
+		err := uninstallCheck(t.Context(), k, &out)
+		if (err == nil) != (len(parts) == 0) {
+			t.Errorf("error %v", err)
+		}
+		for _, part := range parts {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("%q is not in:\n%s", part, &out)
+			}
+		}
+	}
+	refused("PersistentVolume outer (Released) names volume")
+	uninstall("PersistentVolume outer ("+api.DriverReplicated+")", "ReplicatedVolume "+v.Name, "StorageClass "+kubetest.BackingClass)
+	c.DeletePV("outer")
+	refused("claim default/content")
+	uninstall("retained: bind it again")
+	c.DeleteClaim("content")
+	check(destroyRetained(t.Context(), k, v.Name, &out))
+	now, err := k.Volume(t.Context(), v.Name)
+	check(err)
+	if now.Spec.Reclaim == nil || now.Spec.Reclaim.Reason != api.ReclaimDestroyRetained {
+		t.Errorf("reclaim is %+v", now.Spec.Reclaim)
+	}
+	now.Finalizers = nil
+	_, err = k.UpdateVolume(t.Context(), now)
+	check(err)
+	check(k.DeleteVolume(t.Context(), now))
+	uninstall()
+}
