@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -36,6 +38,9 @@ func (c *Client) CreateVolume(ctx context.Context, v *api.ReplicatedVolume) (*ap
 	made := &api.ReplicatedVolume{}
 	err := c.on(c.volumes.Post()).VersionedParams(&metav1.CreateOptions{FieldValidation: "Strict"}, metav1.ParameterCodec).
 		Body(v).Do(ctx).Into(made)
+	if apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "unknown field") {
+		err = fmt.Errorf("%w: %w", ErrOldSchema, err)
+	}
 	return made, wrap(err, "create volume %s", v.Name)
 }
 

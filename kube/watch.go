@@ -17,14 +17,13 @@ type VolumeWatch struct {
 	namespace string
 	store     cache.Store
 	run       cache.Controller
-	notify    func(name string)
 }
 
 // WatchVolumes makes a watch that calls notify, one call at a time, with the name of every
 // volume that appears, changes or goes, and of all of them every resync (0: never). It
 // starts with Run.
 func (c *Client) WatchVolumes(resync time.Duration, notify func(name string)) *VolumeWatch {
-	w := &VolumeWatch{namespace: c.ns, notify: notify}
+	w := &VolumeWatch{namespace: c.ns}
 	lw := cache.NewListWatchFromClient(c.volumes, api.Resource, c.ns, fields.Everything())
 	w.store, w.run = newInformer(lw, &api.ReplicatedVolume{}, resync, func(obj any) {
 		if v, ok := obj.(*api.ReplicatedVolume); ok {

@@ -68,7 +68,6 @@ func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	for _, t := range []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
 		caps = append(caps, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
 	}
@@ -123,8 +122,11 @@ func (n *Node) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolu
 
 // NodeGetVolumeStats tells how full the volume is.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	if err := checkPaths(q.VolumeId, map[string]string{"volume": q.VolumePath}); err != nil {
-		return nil, err
+	switch {
+	case q.VolumeId == "" || q.VolumePath == "":
+		return nil, status.Error(codes.InvalidArgument, "no volume id or no path is given")
+	case !filepath.IsAbs(q.VolumePath):
+		return nil, status.Errorf(codes.NotFound, "nothing is mounted at %q", q.VolumePath)
 	}
 	u, err := n.mounts.Usage(ctx, q.VolumeId, q.VolumePath)
 	if err != nil {

@@ -54,11 +54,8 @@ func TestUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(mounts)) {
-			if strings.Contains(line, "fuse") || strings.Contains(line, "tak-replicated") || strings.Contains(line, "kubernetes.io~csi") {
-				// The kernel's own list of FUSE connections is no mount of ours.
-				if !strings.Contains(line, "fusectl") {
-					t.Errorf("%s still has a mount: %s", setup.nodes[i], line)
-				}
+			if isOurs(line) {
+				t.Errorf("%s still has a mount: %s", setup.nodes[i], line)
 			}
 		}
 		for _, dir := range []string{"local/volumes", "local/trash", "consumer", "host/replicas", "per-node/volumes"} {
@@ -67,6 +64,16 @@ func TestUninstall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// isOurs tells of a line of mountinfo whether it is a mount of the product: by where it is mounted, and by its kind.
+func isOurs(line string) bool {
+	words := strings.Fields(line)
+	_, after, _ := strings.Cut(line, " - ")
+	kind, _, _ := strings.Cut(after, " ")
+	at := words[4]
+	return kind == "fuse" || strings.HasPrefix(kind, "fuse.") || strings.HasPrefix(at, "/var/lib/tak-replicated") ||
+		strings.HasPrefix(at, "/run/tak-replicated") || strings.Contains(at, "kubernetes.io~csi") || strings.Contains(at, "kubernetes.io/csi")
 }
 
 func empty(dir string) error {

@@ -65,6 +65,7 @@ func (x *exchange) read(q *fuse.ReadRequest) {
 		x.readdir(uint64(q.Offset), uint32(q.Size), false)
 		return
 	}
+	x.s.pages.fill(x.node, x.s.lease(x.node))
 	rep, errno := x.call(&fsop.Read{Ino: x.node, Offset: uint64(q.Offset), Length: uint32(q.Size)})
 	switch {
 	case errno != fsop.OK:
@@ -98,6 +99,7 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 		op.Data = bytes.Clone(op.Data)
 		recycle(&q.Header)
 	}
+	x.s.pages.fill(x.node, x.s.lease(x.node))
 	done := x.s.writes.begin(x.node)
 	defer done()
 	rep, errno, known := x.store(op)

@@ -19,6 +19,8 @@ type listing struct {
 	max   int
 	plus  bool
 	valid time.Duration // how long the kernel may keep the entries
+
+	attrValid func(*fsop.Attr, time.Duration) time.Duration // and their attributes
 }
 
 // add appends an entry; false when it does not fit. a is nil for "." and "..",
@@ -35,7 +37,7 @@ func (l *listing) add(ino fsop.Ino, next uint64, typ uint8, name []byte, a *fsop
 		n := len(l.buf)
 		l.buf = append(l.buf, zeroEntry[:]...)
 		if a != nil {
-			putEntryOut(l.buf[n:], a, l.valid)
+			putEntryOut(l.buf[n:], a, l.valid, l.attrValid(a, l.valid))
 		}
 	}
 	l.buf = appendDirent(l.buf, ino, next, typ, name)
@@ -55,7 +57,7 @@ func (l *listing) wireBytes() uint32 {
 
 func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 	size = min(size, maxData)
-	l := &listing{buf: make([]byte, 0, size), max: int(size), plus: plus}
+	l := &listing{buf: make([]byte, 0, size), max: int(size), plus: plus, attrValid: x.s.attrValid}
 	if pos < posDot && !l.add(x.node, posDot, fsop.TypeDir>>12, []byte("."), nil) {
 		x.fail(fsop.EINVAL)
 		return

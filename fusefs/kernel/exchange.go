@@ -197,7 +197,7 @@ func (x *exchange) attr(rep *fsop.Reply, errno fsop.Errno) {
 	}
 	a := &rep.Attrs[0]
 	x.keeping(rep, []fsop.Ino{a.Ino}, func(valid time.Duration) {
-		putAttrOut(x.payload(), a, valid)
+		putAttrOut(x.payload(), a, x.s.attrValid(a, valid))
 		x.reply(attrOutSize)
 	})
 }
@@ -210,7 +210,7 @@ func (x *exchange) entry(rep *fsop.Reply, errno fsop.Errno) {
 	}
 	a := &rep.Attrs[0]
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
-		putEntryOut(x.payload(), a, valid)
+		putEntryOut(x.payload(), a, valid, x.s.attrValid(a, valid))
 		x.reply(entryOutSize)
 	})
 }

@@ -91,9 +91,6 @@ func (x *exchange) tryLock(r fsop.LockRange) fsop.Errno {
 		}
 		x.mutated, x.sub = false, 0
 	}
-	if errno == fsop.OK && r.Type != fsop.LockUnlock {
-		x.s.dropPages(x.node)
-	}
 	return errno
 }
 

@@ -156,7 +156,7 @@ func (x *exchange) opened(rep *fsop.Reply, errno fsop.Errno, flags uint32) {
 	}
 	a := &rep.Attrs[0]
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
-		putEntryOut(x.payload(), a, valid)
+		putEntryOut(x.payload(), a, valid, x.s.attrValid(a, valid))
 		putOpenOut(x.payload()[entryOutSize:], x.tag, openFlags(0, flags&unix.O_APPEND != 0))
 		x.reply(entryOutSize + openOutSize)
 	})

@@ -14,12 +14,8 @@ const (
 	notifyInvalEntry = 3
 )
 
-// dropPages makes the kernel forget what it knows of an inode, so that whoever
-// has just taken a lock sees what the owner before wrote. Comparing mtimes does
-// not do: the kernel drops an answer to GETATTR when another one, which was given
-// earlier and may be older, arrives while it is on its way.
-//
-// It waits for unanswered requests for those pages: the baton must be handed on.
+// dropPages makes the kernel forget an inode's attributes and pages (pages.go says
+// when). It waits for unanswered requests for those pages: the baton must be handed on.
 func (s *server) dropPages(ino fsop.Ino) { s.invalidate(ino, 0) } // from 0, length 0: all of it
 
 // dropAttr makes the kernel forget an inode's attributes. It waits for nothing.

@@ -43,6 +43,7 @@ type server struct {
 	syncer   Syncer
 	leaser   Leaser
 	memo     *memo
+	pages    *pages
 
 	baton   baton
 	flights flights
@@ -60,7 +61,7 @@ type server struct {
 
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
-		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo,
+		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, pages: &m.pages,
 		caller: caller, waits: make(chan struct{}, waitsMax),
 	}
 	s.ended = sync.OnceFunc(func() {

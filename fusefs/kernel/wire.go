@@ -89,14 +89,15 @@ func putAttrOut(b []byte, a *fsop.Attr, valid time.Duration) {
 }
 
 // putEntryOut encodes struct fuse_entry_out. Generations are always 0: inode
-// numbers are never reused. valid, for name and attributes, is below a second.
-func putEntryOut(b []byte, a *fsop.Attr, valid time.Duration) {
+// numbers are never reused. How long name and attributes are valid is below a
+// second.
+func putEntryOut(b []byte, a *fsop.Attr, name, attr time.Duration) {
 	native.PutUint64(b[0:], uint64(a.Ino))
 	native.PutUint64(b[8:], 0)
 	native.PutUint64(b[16:], 0)
 	native.PutUint64(b[24:], 0)
-	native.PutUint32(b[32:], uint32(valid))
-	native.PutUint32(b[36:], uint32(valid))
+	native.PutUint32(b[32:], uint32(name))
+	native.PutUint32(b[36:], uint32(attr))
 	putAttr(b[40:], a)
 }
 

@@ -53,7 +53,11 @@ func (x *exchange) getattr() {
 			break
 		}
 	}
-	x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
+	rep, errno := x.call(&fsop.GetAttr{Ino: x.node})
+	if errno == fsop.OK {
+		x.refresh(&rep.Attrs[0])
+	}
+	x.attr(rep, errno)
 }
 
 func wait(ctx context.Context, done chan struct{}) bool {

@@ -7,10 +7,11 @@ import (
 
 // Aliases, so that who speaks of volumes needs no other package.
 type (
-	Condition  = metav1.Condition
-	Time       = metav1.Time
-	ObjectMeta = metav1.ObjectMeta
-	Quantity   = resource.Quantity
+	Condition       = metav1.Condition
+	ConditionStatus = metav1.ConditionStatus
+	Time            = metav1.Time
+	ObjectMeta      = metav1.ObjectMeta
+	Quantity        = resource.Quantity
 )
 
 // AccessMode says who may have the volume mounted at one time.

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ctl/check"
 	"tak-os.org/tak-replicated/roles/ctl/cluster"
 	"tak-os.org/tak-replicated/roles/dev"
 )
@@ -34,6 +35,7 @@ func Command() *cli.Command {
 			exportCommand(),
 			replaceCommand(),
 			explainCommand(),
+			check.Command(),
 		}, cluster.Commands()...),
 	}
 }

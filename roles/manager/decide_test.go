@@ -206,6 +206,37 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestTurnsAreTold has a volume's user hear when it gets worse and better, once each.
+func TestTurnsAreTold(t *testing.T) {
+	told := func(before string, change func(*observed)) (reasons []string) {
+		o := whole(t)
+		for _, typ := range []string{api.ConditionAvailable, api.ConditionRedundant} {
+			o.v.Status.Conditions = append(o.v.Status.Conditions, api.Condition{Type: typ, Status: api.ConditionStatus(before)})
+		}
+		change(o)
+		for _, n := range decide(o, testSettings).notices {
+			reasons = append(reasons, n.about.Kind+" "+n.reason)
+		}
+		return reasons
+	}
+	nobody := func(o *observed) { o.group = &group{} }
+	well := func(*observed) {}
+	for _, c := range []struct {
+		before string
+		change func(*observed)
+		want   []string
+	}{
+		{"True", well, nil},
+		{"False", nobody, nil},
+		{"True", nobody, []string{"ReplicatedVolume Unavailable", "PersistentVolumeClaim Unavailable", "ReplicatedVolume Degraded", "PersistentVolumeClaim Degraded"}},
+		{"False", well, []string{"ReplicatedVolume Available", "PersistentVolumeClaim Available", "ReplicatedVolume Redundant", "PersistentVolumeClaim Redundant"}},
+	} {
+		if got := told(c.before, c.change); !slices.Equal(got, c.want) {
+			t.Errorf("told %q, want %q", got, c.want)
+		}
+	}
+}
+
 // TestDecisionsSettle shows that a volume that is well causes no writes.
 func TestDecisionsSettle(t *testing.T) {
 	o := whole(t)

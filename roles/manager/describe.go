@@ -31,6 +31,8 @@ func describe(o *observed, p *plan) {
 	} else {
 		p.set(o, api.ConditionRedundant, false, api.ReasonReplicaUnavailable, "%s", strings.Join(why, "; "))
 	}
+	p.tellTurn(o, api.ConditionAvailable, "Available", "Unavailable")
+	p.tellTurn(o, api.ConditionRedundant, "Redundant", "Degraded")
 	owner(o, p)
 	p.status.Phase = phase(o, p, quorum, len(why) == 0)
 }

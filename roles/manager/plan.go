@@ -45,12 +45,29 @@ func (p *plan) soon(d time.Duration) {
 	}
 }
 
-// tell adds an Event about the volume and, while the application's claim is there, about that.
+// tell adds an Event about the volume, and about the application's claim unless that is known to be gone.
 func (p *plan) tell(o *observed, warning bool, reason, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	p.notices = append(p.notices, notice{kube.ObjectOfVolume(o.v), warning, reason, message})
-	if o.outer != nil {
-		p.notices = append(p.notices, notice{kube.ObjectOfClaim(o.outer.Namespace, o.outer.Name, o.outer.UID), warning, reason, message})
+	if o.outer != nil || p.is(api.ConditionPublished) && o.v.Spec.Reclaim == nil {
+		c := o.v.Spec.Claim
+		p.notices = append(p.notices, notice{kube.ObjectOfClaim(c.Namespace, c.Name, c.UID), warning, reason, message})
+	}
+}
+
+// tellTurn adds an Event when a condition of a provisioned volume has turned.
+func (p *plan) tellTurn(o *observed, typ, better, worse string) {
+	before := o.v.Condition(typ)
+	if before == nil || !o.v.Is(api.ConditionProvisioned) || o.v.Spec.Reclaim != nil {
+		return
+	}
+	i := slices.IndexFunc(p.status.Conditions, func(c api.Condition) bool { return c.Type == typ })
+	switch now := p.status.Conditions[i]; {
+	case now.Status == before.Status:
+	case now.Status == "True":
+		p.tell(o, false, better, "%s", now.Message)
+	default:
+		p.tell(o, true, worse, "%s", now.Message)
 	}
 }
 

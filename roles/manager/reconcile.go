@@ -42,6 +42,9 @@ func (m *manager) act(ctx context.Context, o *observed, p *plan) error {
 		err := s.do(ctx, m)
 		if err != nil && !harmless(err) {
 			failed = fmt.Errorf("%s: %w", s.name, err)
+			if kube.Forbidden(err) || kube.Invalid(err) { // nothing that passes by itself
+				p.tell(o, true, "StepFailed", "%v", failed)
+			}
 			break
 		}
 		if err != nil { // somebody else was quicker; what is there now says what is next

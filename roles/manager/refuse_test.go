@@ -126,6 +126,12 @@ func TestOlderDefinition(t *testing.T) {
 		_, err := m.Provision(t.Context(), r)
 		wantError(t, err, replicated.Unknown, "older release")
 		wantError(t, err, replicated.Unknown, drop)
+		if drop != "owner" { // of spec: also the server itself refuses what it does not know
+			v := newVolume(r, kube.Claim{Namespace: "default", Name: r.ClaimName, UID: "u"}, []string{"n1"}, api.RuntimeShared)
+			if _, err := w.k.CreateVolume(t.Context(), v); !errors.Is(err, kube.ErrOldSchema) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 		if err := w.k.CheckSchema(t.Context()); !errors.Is(err, kube.ErrOldSchema) {
 			t.Errorf("%s: %v", what, err)
 		}

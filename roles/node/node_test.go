@@ -249,7 +249,7 @@ func capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability
 
 const (
 	many = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-	one  = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	one  = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 )
 
 func (n *node) stage(volume string, mode csi.VolumeCapability_AccessMode_Mode) error {
