@@ -22,9 +22,6 @@
 //     equal indexes on every replica, byte for byte. [Tree.Digest] hashes it.
 //   - Results never depend on contents. Which pages of a file are allocated is
 //     in the store; an append's offset comes from the size in the store.
-//   - An operation that was answered ahead of the log is applied with the time and
-//     the inode number that it carries. If its answer differs from the predicted
-//     one, the rest of its session's stream fails until Mend.
 //   - An operation decides its outcome before it changes anything.
 //   - A reader sees an entry whole or not at all, and an answer of index i shows
 //     every entry up to i.
