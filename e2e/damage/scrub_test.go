@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/e2e/volumetest"
@@ -129,7 +128,7 @@ func plantRecord(t *testing.T, v *volumetest.Volume, n int, ino fsop.Ino) {
 		_, closer, err := db.Get(key)
 		must(t, err)
 		must(t, closer.Close())
-		must(t, db.Set(key, []byte("small and WRONG."), pebble.NoSync))
+		must(t, db.Set(key, []byte("small and WRONG."), store.NoSync))
 		must(t, db.Flush())
 		must(t, db.Close())
 		s.Close()

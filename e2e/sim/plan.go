@@ -17,7 +17,7 @@ const (
 	PowerCut    Kind = "power cut"           // of A now; N is what survives
 	Kill        Kind = "killed"              // A's process, not its machine
 	CutAtCall   Kind = "power cut at call"   // the N-th call on A's disk that changes something
-	CutInstall  Kind = "cut in install"      // A falls behind, and loses power at the N-th such call of the install
+	CutInstall  Kind = "cut in install"      // A falls behind, and loses power at the N-th call from where it receives
 	FailedSync  Kind = "failed sync"         // the N-th sync on A's disk
 	FlippedBits Kind = "flipped bits"        // in a file of A while it is down
 	FullDisk    Kind = "full disk"           // A has N KiB left
@@ -140,7 +140,7 @@ func (p *Plan) add(r *rand.Rand, at time.Duration, kind Kind) {
 	case CutAtCall:
 		f.N = 1 + r.IntN(60)
 	case CutInstall:
-		f.N = 1 + r.IntN(40)
+		f.N = 1 + r.IntN(50)
 	case FailedSync:
 		f.N = r.IntN(6)
 	case SlowDisk:

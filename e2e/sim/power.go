@@ -21,7 +21,8 @@ type power struct {
 		after    *disk.Mem // what a cut has left, nil while there is power
 		where    string    // the call at which it came
 		cutIn    int       // calls that change something until the cut, 0: none
-		cutPath  string    // of which only those count whose path contains this
+		cutFrom  string    // the first that counts is one whose path contains this
+		counting bool
 		keep     disk.Keep
 		failIn   int // syncs until one fails, 0: none
 		failed   bool
@@ -59,7 +60,12 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 	if p.mu.after != nil {
 		return 0, disk.ErrPowerOff
 	}
-	if p.mu.cutIn > 0 && changing[call.Op] && strings.Contains(call.Path, p.mu.cutPath) {
+	if p.mu.cutIn > 0 && changing[call.Op] && strings.Contains(call.Path, p.mu.cutFrom) {
+		p.mu.counting = true
+	}
+	// Not while the store opens: pebble would try to flush for ever.
+	opening := p.mu.starting && strings.Contains(call.Path, "/live")
+	if p.mu.counting && changing[call.Op] && !opening {
 		if p.mu.cutIn--; p.mu.cutIn == 0 {
 			p.cutLocked(p.mu.keep, string(call.Op)+" "+call.Path)
 			return 0, disk.ErrPowerOff
@@ -115,6 +121,9 @@ func (p *power) cutLocked(keep disk.Keep, where string) {
 	}
 	_, path, _ := strings.Cut(where, " ")
 	p.counts.Add("window: power cut at a call on " + class(path))
+	if p.mu.cutFrom != "" {
+		p.counts.Add("window: power cut during the install of a checkpoint")
+	}
 	if p.mu.starting {
 		p.counts.Add("window: power cut while starting")
 	}
@@ -127,11 +136,12 @@ func (p *power) remains() *disk.Mem {
 	return p.mu.after
 }
 
-// cutAt arms a cut at the n-th call that changes something.
-func (p *power) cutAt(n int, path string, keep disk.Keep) {
+// cutAt arms a cut at the n-th call that changes something, counted from one whose
+// path contains from.
+func (p *power) cutAt(n int, from string, keep disk.Keep) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.cutIn, p.mu.cutPath, p.mu.keep = n, path, keep
+	p.mu.cutIn, p.mu.cutFrom, p.mu.keep, p.mu.counting = n, from, keep, false
 }
 
 func (p *power) failSync(n int) {
@@ -170,5 +180,5 @@ func (p *power) setStarting(starting bool) {
 func (p *power) calm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.cutIn, p.mu.failIn, p.mu.slow = 0, 0, 0
+	p.mu.cutIn, p.mu.failIn, p.mu.slow, p.mu.counting = 0, 0, 0, false
 }

@@ -42,7 +42,7 @@ type replica struct {
 	damaged   bool          // bits of its disk were flipped
 	lost      string        // why it never comes back
 	removed   bool
-	isolated  bool
+	cutNext   int // the next start loses power at this call; 0: none
 }
 
 // process is the life of a replica between two starts.
@@ -91,8 +91,9 @@ func (r *replica) bootstrap(members []raftlog.Member) error {
 // power that comes meanwhile leaves it down.
 func (r *replica) start() {
 	p := &process{r: r, power: newPower(r.disk, &r.w.counts), ended: make(chan struct{})}
-	if r.w.cutAtStart != nil {
-		r.w.cutAtStart(r, p.power)
+	if r.cutNext > 0 {
+		p.power.cutAt(r.cutNext, "", disk.Keep(r.cutNext%3))
+		r.cutNext = 0
 	}
 	p.power.setStarting(true)
 	err := p.open()
@@ -226,9 +227,6 @@ func (r *replica) end() {
 func (r *replica) powerCut(keep disk.Keep, back time.Duration) {
 	if r.process == nil {
 		return
-	}
-	if r.process.group.Status().Rebuild != nil {
-		r.w.counts.Add("window: power cut while receiving a checkpoint")
 	}
 	r.process.power.cut(keep)
 	r.afterCut(back)

@@ -51,6 +51,9 @@ func (w *world) strikeReplica(f *Fault, r *replica) {
 	keep := disk.Keep(f.N % 3)
 	switch f.Kind {
 	case PowerCut, HotPower:
+		if f.N%3 == 0 {
+			r.cutNext = 1 + f.N/3%30
+		}
 		r.powerCut(keep, f.For)
 	case Kill:
 		r.kill(f.For)
@@ -67,12 +70,12 @@ func (w *world) strikeReplica(f *Fault, r *replica) {
 			w.cutFor(r, o, f.For)
 		}
 	case Behind:
-		w.isolate(r, 6*time.Second)
+		w.isolate(r, 7*time.Second)
 	case CutInstall:
-		w.isolate(r, 5*time.Second)
-		w.after(5*time.Second, func() {
+		w.isolate(r, 6*time.Second)
+		w.after(6*time.Second, func() {
 			if r.process != nil {
-				r.process.power.cutAt(f.N, installPath, keep)
+				r.process.power.cutAt(f.N, "/recv", keep)
 			}
 		})
 	case Pause, HotPause:
@@ -88,9 +91,6 @@ func (w *world) strikeReplica(f *Fault, r *replica) {
 		}
 	}
 }
-
-// installPath is part of every path that the receiving of a checkpoint changes.
-const installPath = "recv"
 
 func (w *world) strikeProcess(f *Fault, p *process) {
 	switch f.Kind {

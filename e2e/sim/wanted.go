@@ -28,7 +28,7 @@ func Wanted() []string {
 		"window: power cut at a call on a checkpoint",
 		"window: power cut at a call on a checkpoint being received",
 		"window: power cut at a call on the journal",
-		"window: power cut while receiving a checkpoint",
+		"window: power cut during the install of a checkpoint",
 		"window: power cut while starting",
 		"window: recall behind answers that the client has not seen",
 		"window: recall crossing a grant",

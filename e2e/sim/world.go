@@ -57,17 +57,16 @@ type world struct {
 	counts   Counts
 	clients  clients
 
-	replicas   []*replica
-	mounts     []*simClient
-	areas      [areas]*area
-	threads    sync.WaitGroup
-	running    atomic.Int64
-	later      []later
-	failedAt   map[*replica]time.Duration
-	fullUntil  map[*replica]time.Duration
-	flipped    bool
-	cutAtStart func(*replica, *power)
-	serial     atomic.Int64
+	replicas  []*replica
+	mounts    []*simClient
+	areas     [areas]*area
+	threads   sync.WaitGroup
+	running   atomic.Int64
+	later     []later
+	failedAt  map[*replica]time.Duration
+	fullUntil map[*replica]time.Duration
+	flipped   bool
+	serial    atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -359,7 +358,6 @@ func (w *world) answeredBefore(r *fsop.Request) (*fsop.Reply, bool) {
 func (w *world) heal() {
 	w.trace("the faults end")
 	w.net.HealAll()
-	w.cutAtStart = nil
 	w.conns.mu.Lock()
 	clear(w.conns.cuts)
 	w.conns.late = 0
@@ -370,7 +368,7 @@ func (w *world) heal() {
 	clear(w.fullUntil)
 	for _, r := range w.replicas {
 		r.clock.resume()
-		r.restartAt = 0
+		r.restartAt, r.cutNext = 0, 0
 		if r.process != nil {
 			r.process.power.calm()
 		}
@@ -490,9 +488,6 @@ func (w *world) close() {
 			r.process.power.calm()
 			r.end()
 		}
-	}
-	for _, l := range w.later {
-		_ = l
 	}
 	w.conns.drain()
 	w.threads.Wait()

@@ -47,4 +47,11 @@
 //
 // A new process under the same Ledger raises the session's epoch, so that the
 // old one is refused, and repeats what was in flight under the same numbers.
+//
+// # Ownership
+//
+// A session with an owner is of a volume that one node at a time may use. It asks
+// for the ownership in each connection, before anything else is sent. When it ends
+// in the log it stays ended: another node may have the volume, and a mount that came
+// back by itself would show its files as if nothing had happened.
 package client

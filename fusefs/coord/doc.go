@@ -46,4 +46,11 @@
 //
 // Nothing survives and nothing has to: clients attach to the next coordinator
 // and repeat what was not answered under the same numbers.
+//
+// # Ownership
+//
+// Who owns a volume that one node at a time may use is in the log (fsop.Own): a
+// record that names a session, and goes with it. So it ends like a session does, by
+// its own wish or by eviction after a silence of Limits.EvictAfter, and whoever had it
+// is fenced by the same entry.
 package coord

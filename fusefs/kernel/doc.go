@@ -89,4 +89,9 @@
 // keeper is given nothing: the device closes with the process, and the mount
 // answers ENOTCONN. When the keeper dies, mounts go on until their process
 // ends. Nothing here is on a disk.
+//
+// A keeper can be replaced: the next one asks for everything ([Succeed]), the
+// serving process ends, devices and ledgers change hands, and the successor
+// confirms. If it vanishes before, the old keeper goes on; if it dies after, so do
+// the mounts. Mounts of kernels before 6.9 are in no keeper's hands, and end.
 package kernel

@@ -37,6 +37,7 @@
 //	    content/ab/INO         contents of inode INO, ab its low byte in hex
 //	    live/                  the store at work
 //	    FENCE                  of a received one: how new its contents may be
+//	    SUSPECT                damage was found: see suspect.go
 //	DIR/recv/                  a checkpoint being received, in the same shape
 //	    db-ID/, PROGRESS       its store, and what is here of each part
 //
@@ -68,6 +69,9 @@
 //
 // A received checkpoint becomes a generation by one rename. Until then the old
 // one is whole; after it the old one is removed.
+//
+// Damage that was found is marked for the next start. Without a usable
+// checkpoint the tree is that of index 0, and the files stay as they are.
 //
 // After any error of the disk the tree takes nothing more: what is durable then
 // is unknown, and the replica stops.

@@ -47,6 +47,9 @@ func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
+// Places is how many rebuilds run, and how many may.
+func (l *Limits) Places() (taken, all int) { return len(l.slots), cap(l.slots) }
+
 // wait waits until n bytes, at most a chunk, may be sent.
 func (l *Limits) wait(ctx context.Context, n int) error {
 	if l.rate == nil || n == 0 {

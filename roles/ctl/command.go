@@ -9,6 +9,7 @@ import (
 	"tak-os.org/tak-replicated/roles/boot"
 	"tak-os.org/tak-replicated/roles/ctl/check"
 	"tak-os.org/tak-replicated/roles/ctl/cluster"
+	"tak-os.org/tak-replicated/roles/ctl/explain"
 	"tak-os.org/tak-replicated/roles/dev"
 )
 
@@ -34,7 +35,7 @@ func Command() *cli.Command {
 			}},
 			exportCommand(),
 			replaceCommand(),
-			explainCommand(),
+			explain.Command(),
 			check.Command(),
 		}, cluster.Commands()...),
 	}

@@ -181,6 +181,10 @@ func (s *Status) print(w io.Writer) error {
 				note = "catching up to what it may have confirmed"
 			case !r.Serving:
 				note = "catching up"
+			case r.Scrub.Left > 0:
+				note = fmt.Sprintf("%d damaged pages that no replica could mend", r.Scrub.Left)
+			case r.Scrub.Unsettled > 0:
+				note = "records differ between replicas, and no majority agrees"
 			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Replica, life, m.Role, m.PID, m.Term, m.Applied, m.Lag, m.Addr, note)

@@ -69,7 +69,7 @@ func Run(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	client, err := kube.Connect(kube.Options{Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, UserAgent: boot.Name + "/replica-host"})
+	client, err := kube.Connect(kube.Options{Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, UserAgent: boot.Name + "/replica-host", Wrap: c.Wrap})
 	if err != nil {
 		return err
 	}

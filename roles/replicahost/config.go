@@ -2,6 +2,7 @@ package replicahost
 
 import (
 	"net"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -34,6 +35,8 @@ type Config struct {
 
 	// Addresses says where replicas are reached; nil: their Services.
 	Addresses Addresses
+	// Wrap goes around the connection to the API server; nil for nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// Retry is the pause before something is tried again; 0: the default.
 	Retry time.Duration
 }

@@ -37,6 +37,10 @@ type hostConfig struct {
 	Node, Kubeconfig, Dir, State, Locks string
 	Workers, Starts                     int
 	PortFirst, PortLast                 int
+	// CrashAt ends the process at that call to the API, before it or, when After,
+	// after it; 0: never.
+	CrashAt int64
+	After   bool
 	// Ports of each node, by which replicas find each other without Services.
 	Ports map[string]int
 	// Nodes has the node of each replica.
@@ -95,6 +99,11 @@ func (c *hostConfig) config() Config {
 		Retry:  200 * time.Millisecond,
 	}
 	cfg.Boot.UntilStdin = true
+	if c.CrashAt != 0 {
+		cfg.Wrap = func(next http.RoundTripper) http.RoundTripper {
+			return &crasher{next: next, at: c.CrashAt, after: c.After}
+		}
+	}
 	return cfg
 }
 

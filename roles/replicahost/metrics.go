@@ -39,4 +39,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.places, prometheus.GaugeValue, float64(len(p)), of, "taken")
 		ch <- prometheus.MustNewConstMetric(m.places, prometheus.GaugeValue, float64(cap(p)), of, "all")
 	}
+	taken, all := h.bounds.Rebuilds.Places()
+	ch <- prometheus.MustNewConstMetric(m.places, prometheus.GaugeValue, float64(taken), "rebuilds", "taken")
+	ch <- prometheus.MustNewConstMetric(m.places, prometheus.GaugeValue, float64(all), "rebuilds", "all")
 }

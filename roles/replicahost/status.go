@@ -104,7 +104,8 @@ func (r *replica) running(addr string, rep worker.Report) {
 	case !rep.Serving || rep.Fenced:
 		r.say(api.ReplicaRunning, api.HostReasonCatchingUp, "applying what it may have confirmed")
 	default:
-		r.say(api.ReplicaRunning, api.HostReasonServing, "")
+		taken, all := r.host.bounds.Rebuilds.Places()
+		r.say(api.ReplicaRunning, api.HostReasonServing, waitingRebuild(&rep, taken, all))
 		if rep.Coordinator != 0 {
 			r.settle()
 		}
@@ -130,3 +131,17 @@ var roles = map[string]api.ReplicaRole{
 
 // hostReasonStarting is the reason of a worker that opens its replica.
 const hostReasonStarting = "OpeningReplica"
+
+// waitingRebuild says which member waits for a checkpoint because this host sends
+// as many as it may; "" for none. Nothing of such a rebuild has been sent.
+func waitingRebuild(rep *worker.Report, taken, all int) string {
+	if taken < all {
+		return ""
+	}
+	for _, m := range rep.Members {
+		if m.Rebuild != nil && m.Rebuild.Index == 0 && m.Rebuild.Parts == 0 && m.Rebuild.Bytes == 0 {
+			return fmt.Sprintf("%s waits for a checkpoint: this host sends %d at a time (--max-rebuilds)", m.Replica, all)
+		}
+	}
+	return ""
+}

@@ -6,6 +6,7 @@
 // on the replica's folder:
 //
 //	lock      held while a worker serves the replica
+//	starts    how often the folder has been served; see record.go
 //	log/      the journal and the identity (raftlog)
 //	tree/     the state machine (fusefs/tree)
 //
@@ -17,6 +18,10 @@
 //
 // A connection may do only what its certificate says: replicas send messages
 // and checkpoints, clients have sessions, operators ask for the report.
+//
+// A replica that was replaced ends with exit code 4 as soon as it learns that,
+// and never votes again (removed.go). Scrubs (scrub.go) and mended pages (mend.go)
+// change no replicated state.
 //
 // # Crashes
 //

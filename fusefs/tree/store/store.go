@@ -61,6 +61,9 @@ type DB struct {
 	closing chan struct{}
 }
 
+// NoSync is how every record is written: a store has no log of its own.
+var NoSync = pebble.NoSync
+
 // Open opens the store in dir, which a read-only one must have. fail hears of
 // the first failure in the background, from any goroutine; it may be nil.
 func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {

@@ -11,6 +11,7 @@ var conditions = []Entry{
 	{"Provisioned", Condition, "True once every backing claim is bound, every replica has run and the volume has had a quorum. It never goes back.", describe, "while it is False, look up the condition's reason"},
 	{"Available", Condition, "True while a coordinator with a quorum answers: files can be read and written.", describe, "when False, bring the replicas' nodes back; operations wait up to the mount's --quorum-wait and then fail with EIO"},
 	{"Redundant", Condition, "True while every replica takes part and is caught up. When False the volume serves, but fewer failures are survived.", describe, "find the replica that is missing in status.replicas and look up its reason"},
+	{"Published", Condition, "True once a PersistentVolume has named the volume. A volume that never had one, and whose claim is gone, is unwound.", describe, ""},
 	{"Trusted", Condition, "True while all credentials of the volume are valid and renewed in time.", managerLogs, "when False, see to it that the manager runs and can write Secrets; mounts go on until their credentials expire"},
 	{"StateLost", Condition, "True when a recorded replica has lost its journal or identity. It takes no part, and is never begun afresh by itself.", describe, "if the disk is gone for good, replace that replica with `tak-replicated ctl replace`; if it was not mounted, mount it and restart the host"},
 	{"Transition", Condition, "How a requested change of the runtime from pod to shared goes.", describe, "look up its reason"},

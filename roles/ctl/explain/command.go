@@ -1,4 +1,4 @@
-package ctl
+package explain
 
 import (
 	"context"
@@ -10,29 +10,29 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"tak-os.org/tak-replicated/roles/boot"
-	"tak-os.org/tak-replicated/roles/ctl/explain"
 )
 
-func explainCommand() *cli.Command {
+// Command returns `ctl explain`.
+func Command() *cli.Command {
 	return &cli.Command{
 		Name: "explain", ArgsUsage: "NAME",
 		Usage: "what a condition, reason or failure means, and what to do; without a name, list them",
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			return printExplanation(strings.Join(cmd.Args().Slice(), " "), os.Stdout)
+			return run(strings.Join(cmd.Args().Slice(), " "), os.Stdout)
 		},
 	}
 }
 
-func printExplanation(name string, w io.Writer) error {
+func run(name string, w io.Writer) error {
 	if name == "" {
-		for _, e := range explain.Entries() {
+		for _, e := range Entries() {
 			fmt.Fprintf(w, "%-26s %s\n", e.Name, e.Where)
 		}
 		return nil
 	}
-	found := explain.Find(name)
+	found := Find(name)
 	if len(found) == 0 {
-		if near := explain.Near(name); len(near) > 0 {
+		if near := Near(name); len(near) > 0 {
 			return boot.Usagef("nothing is called %q; did you mean %s?", name, strings.Join(near, ", "))
 		}
 		return boot.Usagef("nothing is called %q; `ctl explain` lists all names", name)

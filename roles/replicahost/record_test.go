@@ -1,0 +1,158 @@
+package replicahost
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/worker"
+)
+
+func sampleRecord() *Record {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return &Record{
+		Version: recordVersion, PVCUID: "uid", PV: "pv-1", Handle: "handle", Port: 20001, Initialised: true, Released: &at,
+		Assignment: Assignment{
+			Volume: "pvc-1", Index: 2, Incarnation: 3, Member: 7, Claim: "pvc-1-r2-i3", Release: true,
+			Members: []string{"7=pvc-1-r2@pvc-1-r2.kube-system.svc.cluster.local:7420"},
+		},
+	}
+}
+
+// TestRecords writes and reads the host's own state; what can't be read is never
+// taken for nothing.
+func TestRecords(t *testing.T) {
+	s, err := openStore(filepath.Join(t.TempDir(), "state"))
+	must(t, err)
+	want := sampleRecord()
+	must(t, s.save(want))
+	all, err := s.load()
+	must(t, err)
+	if got := all["pvc-1-r2.3"]; len(all) != 1 || !reflect.DeepEqual(got, want) {
+		t.Errorf("read %+v", got)
+	}
+	must(t, os.WriteFile(s.path("pvc-1-r2.3"), []byte(`{"version":1,"assi`), 0o600))
+	if _, err := s.load(); err == nil || !strings.Contains(err.Error(), "pvc-1-r2.3.json") {
+		t.Errorf("a damaged record: %v", err)
+	}
+	must(t, s.forget("pvc-1-r2.3"))
+	must(t, s.forget("pvc-1-r2.3"))
+	if all, err := s.load(); err != nil || len(all) != 0 {
+		t.Errorf("after forgetting: %v %v", all, err)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	s, err := openStore(f.TempDir())
+	must(f, err)
+	must(f, s.save(sampleRecord()))
+	b, err := os.ReadFile(s.path("pvc-1-r2.3"))
+	must(f, err)
+	f.Add(b)
+	f.Add([]byte(`{"version":1,"assignment":{"volume":"../x","index":1,"incarnation":1}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decodeRecord(b)
+		if err != nil {
+			return
+		}
+		if key := r.Assignment.Key(); strings.Contains(key, "/") || r.Assignment.Incarnation < 1 {
+			t.Errorf("accepted %+v", r)
+		}
+	})
+}
+
+// TestAssignments is a table of what a volume asks of a node.
+func TestAssignments(t *testing.T) {
+	v := &api.ReplicatedVolume{}
+	v.Name = "pvc-1"
+	v.Spec.Runtime = api.RuntimeShared
+	v.Spec.Replicas = []api.ReplicaSpec{
+		{Index: 1, Node: "a", Incarnation: 1, Member: 1, State: api.StateServing},
+		{Index: 2, Node: "b", Incarnation: 2, Member: 5, State: api.StateReleased},
+	}
+	v.Spec.Retired = []api.RetiredSpec{{Index: 2, Incarnation: 1, Node: "a", Member: 2}}
+	v.Status.Replicas = []api.ReplicaStatus{{Index: 1, Node: "a", Incarnation: 1, Initialized: true}, {Index: 2, Node: "b", Incarnation: 1, Initialized: true}}
+	addresses := serviceAddresses("kube-system", "example.org")
+	members := []string{"1=pvc-1-r1@pvc-1-r1.kube-system.svc.example.org:7420", "5=pvc-1-r2@pvc-1-r2.kube-system.svc.example.org:7420"}
+	want := map[string][]Assignment{
+		"a": {
+			{Volume: "pvc-1", Index: 1, Incarnation: 1, Member: 1, Members: members, Claim: "pvc-1-r1", Initialised: true},
+			{Volume: "pvc-1", Index: 2, Incarnation: 1, Member: 2, Claim: "pvc-1-r2", Release: true, Retired: true},
+		},
+		"b": {{Volume: "pvc-1", Index: 2, Incarnation: 2, Member: 5, Members: members, Claim: "pvc-1-r2-i2", Release: true}},
+		"c": nil,
+	}
+	for node, want := range want {
+		if got := assignments(v, node, addresses); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v", node, got)
+		}
+	}
+	v.Status.Runtime = api.RuntimePod
+	if got := assignments(v, "b", addresses); got != nil {
+		t.Errorf("while Pods run it: %+v", got)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	p := newPorts(10, 12)
+	if a, b := p.take("a", 0, nil), p.take("b", 10, nil); a != 10 || b != 11 {
+		t.Errorf("took %d and %d", a, b)
+	}
+	if again := p.take("a", 10, nil); again != 10 {
+		t.Errorf("the recorded port became %d", again)
+	}
+	if other := p.take("a", 10, map[int]bool{10: true}); other != 12 {
+		t.Errorf("instead of a port that somebody listens on: %d", other)
+	}
+	if c := p.take("c", 0, nil); c != 10 {
+		t.Errorf("the port that was given up is not free: %d", c)
+	}
+	if d := p.take("d", 0, nil); d != 0 {
+		t.Errorf("a port too many: %d", d)
+	}
+	p.free("b")
+	if d := p.take("d", 0, nil); d != 11 {
+		t.Errorf("took %d", d)
+	}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	c := hostConfig{
+		Node: "n", Dir: "/d", State: "/s", Locks: "/l", Workers: 1, Starts: 1, PortFirst: 20000, PortLast: 20255,
+	}
+	good := c.config()
+	must(t, good.validate())
+	for name, spoil := range map[string]func(*Config){
+		"no node": func(c *Config) { c.Node = "" }, "relative": func(c *Config) { c.State = "s" }, "unclean": func(c *Config) { c.Locks = "/l/" },
+		"no address": func(c *Config) { c.Advertise = "" }, "no workers": func(c *Config) { c.Workers = 0 },
+		"ports": func(c *Config) { c.PortLast = 1 },
+	} {
+		bad := c.config()
+		spoil(&bad)
+		if err := bad.validate(); !boot.IsUsage(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWaitingRebuild says that a third rebuild waits, and no other.
+func TestWaitingRebuild(t *testing.T) {
+	rep := &worker.Report{Members: []worker.MemberReport{
+		{Replica: "v-r1"}, {Replica: "v-r2", Rebuild: &worker.RebuildReport{Index: 7, Bytes: 1}}, {Replica: "v-r3", Rebuild: &worker.RebuildReport{}},
+	}}
+	if got := waitingRebuild(rep, 1, 2); got != "" {
+		t.Errorf("with a free place: %q", got)
+	}
+	if got := waitingRebuild(rep, 2, 2); !strings.Contains(got, "v-r3") {
+		t.Errorf("without one: %q", got)
+	}
+	rep.Members = rep.Members[:2]
+	if got := waitingRebuild(rep, 2, 2); got != "" {
+		t.Errorf("when all are sent: %q", got)
+	}
+}
