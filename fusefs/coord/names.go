@@ -18,9 +18,6 @@ func keyOf(dir fsop.Ino, name []byte) nameKey {
 
 // renames lists the names that op changes, twice the same when it is one.
 func renames(op fsop.Op) (keys [2]nameKey, any bool) {
-	if a, ok := op.(*fsop.Ahead); ok {
-		op = a.Op
-	}
 	one := func(dir fsop.Ino, name []byte) ([2]nameKey, bool) {
 		k := keyOf(dir, name)
 		return [2]nameKey{k, k}, true
@@ -43,14 +40,10 @@ func (c *Coordinator) launched(m *mutation) {
 	s := m.session
 	s.waiting[m.req.Seq] = m
 	m.epoch = s.epoch
-	if o, ok := m.req.Op.(*fsop.Ahead); ok {
-		c.launchedAhead(s, o)
-	} else {
-		s.mutations++
-		s.unapplied++
-		c.mutations++
-		c.unapplied++
-	}
+	s.mutations++
+	s.unapplied++
+	c.mutations++
+	c.unapplied++
 	if keys, ok := renames(m.req.Op); ok {
 		for _, k := range keys {
 			c.renaming[k]++
@@ -61,10 +54,8 @@ func (c *Coordinator) launched(m *mutation) {
 // landed undoes launched.
 func (c *Coordinator) landed(m *mutation) {
 	delete(m.session.waiting, m.req.Seq)
-	if _, ahead := m.req.Op.(*fsop.Ahead); !ahead {
-		m.session.unapplied--
-		c.unapplied--
-	}
+	m.session.unapplied--
+	c.unapplied--
 	if keys, ok := renames(m.req.Op); ok {
 		for _, k := range keys {
 			if c.renaming[k]--; c.renaming[k] == 0 {

@@ -98,7 +98,7 @@ func (c *Coordinator) abandonReap() {
 		return
 	}
 	for id, rec := range c.notices {
-		if rec.asksOpen() {
+		if rec.waits == nil && rec.moved == nil {
 			delete(c.notices, id)
 		}
 	}
