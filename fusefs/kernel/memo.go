@@ -24,8 +24,9 @@ import (
 const (
 	keepFor = 40 * time.Millisecond
 	// settleFor is how long after the answer the kernel may still have it. The
-	// kernel counts from when the thread that asked runs again.
-	settleFor = 3 * keepFor
+	// kernel counts from when the thread that asked runs again, which a busy machine
+	// puts off.
+	settleFor = 6 * keepFor
 	restFirst = time.Second // doubled with each time in a row,
 	restMost  = time.Minute // up to here
 	// memoSlots bounds what is remembered of the inodes that were told of; inodes
@@ -81,9 +82,10 @@ func (m *Mount) Linger(inos []fsop.Ino) time.Duration { return m.memo.linger(ino
 
 func (k *memo) linger(inos []fsop.Ino) time.Duration {
 	k.gate.Lock() // answers under way are out, later ones ask the session first
+	last := time.Duration(k.last.Load())
 	k.gate.Unlock()
 	if inos == nil {
-		return max(0, time.Duration(k.last.Load())+settleFor-memoNow())
+		return max(0, last+settleFor-memoNow())
 	}
 	var wait time.Duration
 	for _, ino := range inos {

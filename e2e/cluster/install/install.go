@@ -109,7 +109,7 @@ func sidecars(ctx context.Context, dir string, logf programs.Logf) ([]string, er
 func busybox(dir string) (string, error) {
 	b, err := os.ReadFile("/bin/busybox")
 	if err != nil {
-		return "", fmt.Errorf("Debian's package busybox-static is needed: %w", err)
+		return "", fmt.Errorf("install Debian's package busybox-static: %w", err)
 	}
 	bin := filepath.Join(dir, "busybox")
 	if err := os.Mkdir(bin, 0o755); err != nil {
