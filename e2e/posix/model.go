@@ -1,6 +1,7 @@
 package posix
 
 import (
+	"errors"
 	"fmt"
 	"math/rand"
 	"strings"
@@ -201,6 +202,15 @@ func (m *modelRun) rename(side func(string) string, from string) {
 	exchange := flags == unix.RENAME_EXCHANGE
 	e := renameErrno(fp, src, e1, tp, dst, e2, flags)
 	err := unix.Renameat2(unix.AT_FDCWD, side(from), unix.AT_FDCWD, side(to), flags)
+	if errors.Is(err, unix.ESTALE) && e == 0 {
+		// The other node moved a directory below which this one has a file open: the
+		// kernel gives it its new name in a lookup, but not inside a rename.
+		for _, p := range []string{from, to} {
+			var st unix.Stat_t
+			unix.Lstat(side(p), &st)
+		}
+		err = unix.Renameat2(unix.AT_FDCWD, side(from), unix.AT_FDCWD, side(to), flags)
+	}
 	if !m.check(err, e, "rename %s %s flags %d", from, to, flags) || src == dst {
 		return
 	}

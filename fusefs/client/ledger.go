@@ -157,16 +157,24 @@ func (l *memLedger) Pending() []Pending {
 func (l *memLedger) Open(handle uint64, ino fsop.Ino) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.mu.handles[handle]; !ok {
-		l.mu.handles[handle] = ino
-		l.mu.opens[ino]++
+	if old, ok := l.mu.handles[handle]; ok {
+		if old == ino {
+			return nil
+		}
+		l.close(handle) // the last word counts
 	}
+	l.mu.handles[handle] = ino
+	l.mu.opens[ino]++
 	return nil
 }
 
 func (l *memLedger) Close(handle uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.close(handle)
+}
+
+func (l *memLedger) close(handle uint64) {
 	ino, ok := l.mu.handles[handle]
 	if !ok {
 		return

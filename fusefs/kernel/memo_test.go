@@ -10,13 +10,15 @@ import (
 // fakeLeaser allows the same for every answer.
 type fakeLeaser struct {
 	fakeCaller
-	term  time.Duration
-	asked chan struct{}
+	term    time.Duration
+	entered chan struct{} // nil, or Keep says that it is there
+	release chan struct{} // and waits
 }
 
 func (f *fakeLeaser) Keep(fsop.Op, *fsop.Reply) time.Duration {
-	if f.asked != nil {
-		f.asked <- struct{}{}
+	if f.entered != nil {
+		f.entered <- struct{}{}
+		<-f.release
 	}
 	return f.term
 }
@@ -80,29 +82,19 @@ func TestRetreat(t *testing.T) {
 // for and which is not written yet.
 func TestLingerSeesAnswersUnderWay(t *testing.T) {
 	s := fakeServer(t, devNull(t))
-	l := &fakeLeaser{term: time.Hour, asked: make(chan struct{})}
+	l := &fakeLeaser{term: time.Hour, entered: make(chan struct{}), release: make(chan struct{})}
 	s.leaser = l
-	written := make(chan struct{})
 	go func() {
 		x := &exchange{s: s, op: &fsop.GetAttr{}}
-		x.keeping(&fsop.Reply{}, []fsop.Ino{5}, func(time.Duration) { close(written) })
+		x.keeping(&fsop.Reply{}, []fsop.Ino{5}, func(time.Duration) {})
 	}()
-	begun := make(chan struct{})
+	<-l.entered
 	waited := make(chan time.Duration)
-	go func() {
-		close(begun)
-		waited <- s.memo.linger([]fsop.Ino{5})
-	}()
-	<-begun
-	<-l.asked
-	if wait := <-waited; wait == 0 {
-		select {
-		case <-written:
-			t.Error("lingered before the answer under way was counted")
-		default: // it asks from here on, and is told no
-		}
+	go func() { waited <- s.memo.linger([]fsop.Ino{5}) }()
+	close(l.release)
+	if <-waited == 0 {
+		t.Error("lingered before the answer under way was counted")
 	}
-	<-written
 }
 
 // TestRenameUncovered holds the answer to a rename back while the kernel keeps
