@@ -217,6 +217,9 @@ func startHandover(t *testing.T, env ...string) *handover {
 			_ = Detach(h.dir)
 		}
 		for _, keeper := range h.keepers {
+			if t.Failed() {
+				_ = keeper.Process.Kill() // it may go on for ever
+			}
 			if err := keeper.Wait(); err != nil {
 				t.Errorf("keeper: %v", err)
 			}

@@ -51,7 +51,11 @@ func RunKeeper(ctx context.Context, cfg KeeperConfig) error {
 	defer l.Close()
 	k.group.Go(func() { k.accept(l) })
 	defer k.release()
-	return k.run(ctx)
+	err = k.run(ctx)
+	if !errors.Is(err, ErrSucceeded) {
+		_ = os.Remove(cfg.Socket) // after succession it is the successor's
+	}
+	return err
 }
 
 func listenKeeper(path string) (*net.UnixListener, error) {
@@ -62,6 +66,7 @@ func listenKeeper(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.SetUnlinkOnClose(false) // a successor may listen there by then
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, err
