@@ -174,10 +174,13 @@ func crashAnywhere(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	if len(cuts) < 5 {
-		t.Fatalf("only %d cuts", len(cuts))
+	mu.Lock()
+	taken := cuts // the store may go on
+	mu.Unlock()
+	if len(taken) < 5 {
+		t.Fatalf("only %d cuts", len(taken))
 	}
-	for _, c := range cuts {
+	for _, c := range taken {
 		recoverFrom(t, h, c, &d)
 	}
 }
