@@ -120,8 +120,21 @@ func (c *cluster) endAgent() {
 	_ = c.agent.Wait() // what it found it has reported
 	kill.Stop()
 	abort.Stop()
+	c.settle()
 	if err := c.board.Close(); err != nil {
 		c.t.Error(err)
+	}
+}
+
+// settle waits for what the load had under way when it was killed: a mount lets a
+// killed process go before its operation has been applied. Another change through
+// the same mount comes after it.
+func (c *cluster) settle() {
+	for _, m := range c.dev.Mounts {
+		probe := filepath.Join(m, "settled")
+		if os.Mkdir(probe, 0o755) == nil {
+			_ = os.Remove(probe)
+		}
 	}
 }
 
