@@ -18,7 +18,8 @@ type Env struct {
 	Local bool
 	// Caps holds what the filesystem is known not to do.
 	Caps Caps
-	// Seed fixes the random cases; 0 takes $POSIX_SEED, or one from the clock.
+	// Seed fixes the random cases; 0 takes $POSIX_SEED, or 1. The value "clock"
+	// there makes each run another one.
 	Seed int64
 	// Ops is the number of operations of each random case; 0 takes $POSIX_OPS, or
 	// 1,500.

@@ -202,7 +202,7 @@ func (m *modelRun) rename(side func(string) string, from string) {
 	exchange := flags == unix.RENAME_EXCHANGE
 	e := renameErrno(fp, src, e1, tp, dst, e2, flags)
 	err := unix.Renameat2(unix.AT_FDCWD, side(from), unix.AT_FDCWD, side(to), flags)
-	if errors.Is(err, unix.ESTALE) && e == 0 {
+	if errors.Is(err, unix.ESTALE) {
 		// The other node moved a directory below which this one has a file open: the
 		// kernel gives it its new name in a lookup, but not inside a rename.
 		for _, p := range []string{from, to} {

@@ -92,9 +92,13 @@ func must(t testing.TB, err error) {
 // TestLedgerAgainstMemory runs random steps on the shared ledger and on the
 // one in memory, and continues in a "next process" now and then.
 func TestLedgerAgainstMemory(t *testing.T) {
-	seed := rand.Uint64()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { ledgerAgainstMemory(t, seed) })
+	}
+}
+
+func ledgerAgainstMemory(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	t.Logf("seed %d", seed)
 	mem := make(memory, layoutSize)
 	mem.format()
 	shared, want := newLedgerOn(mem), client.NewMemLedger()

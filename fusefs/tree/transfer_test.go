@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 	"testing"
 
 	"tak-os.org/tak-replicated/fusefs/tree"
@@ -208,9 +209,12 @@ func TestInstallIsAtomic(t *testing.T) {
 	checkpoint(t, sender)
 
 	mem := disk.NewMem(9)
+	var mu sync.Mutex // the store deletes old files in a goroutine of its own
 	var cuts []*disk.Mem
 	cutting := false
 	fsys := disk.Inject(mem, func(c disk.Call) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if cutting && c.Op != disk.OpRead && c.Op != disk.OpStat {
 			cuts = append(cuts, mem.CrashClone(disk.KeepSome), mem.CrashClone(disk.KeepNone))
 		}
@@ -231,11 +235,16 @@ func TestInstallIsAtomic(t *testing.T) {
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	cutting = true
+	cut := func(on bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		cutting = on
+	}
+	cut(true)
 	if err := receiver.Install(w, 350); err != nil {
 		t.Fatal(err)
 	}
-	cutting = false
+	cut(false)
 	receiver.Close()
 	seen := map[uint64]int{}
 	for i, c := range cuts {
