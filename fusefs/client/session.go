@@ -56,6 +56,7 @@ type Config struct {
 	Token      func() []byte // the volume's bearer token, as valid now
 	Owner      string        // owns the volume while the session lasts; empty: many may use it
 	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
+	Observe    Observer      // may be nil
 	Logger     *zap.Logger
 
 	// DropName makes the kernel forget a name; it may block. Nil: nobody caches
@@ -130,6 +131,9 @@ type call struct {
 // New returns a session that begins, or goes on, as its ledger says. It starts
 // nothing.
 func New(cfg Config) (*Session, error) {
+	if cfg.Observe == nil {
+		cfg.Observe = unobserved{}
+	}
 	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{})}
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
@@ -164,15 +168,17 @@ func (s *Session) begin() error {
 // answer, or the quorum wait passes.
 func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
 	if req.Op.Kind().Mutation() {
-		return s.mutate(req)
+		return s.asked(true, func() (*fsop.Reply, error) { return s.mutate(req) })
 	}
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
-	if rep := s.readAhead(ctx, req); rep != nil {
-		return rep, nil
-	}
-	return s.query(ctx, req)
+	return s.asked(false, func() (*fsop.Reply, error) {
+		if rep := s.readAhead(ctx, req); rep != nil {
+			return rep, nil
+		}
+		return s.query(ctx, req)
+	})
 }
 
 // TryCall answers from memory without blocking, if leases allow it.
@@ -186,6 +192,9 @@ func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 		rep = s.cache.open(o.Ino, func() error { return s.opened(req, o.Ino) })
 	} else {
 		rep = s.cache.answer(req.Op)
+	}
+	if rep != nil {
+		s.cfg.Observe.FromMemory()
 	}
 	return rep, rep != nil
 }

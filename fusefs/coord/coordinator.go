@@ -74,6 +74,7 @@ type Config struct {
 	Status    func() []byte               // JSON that answers StatusQuery
 	Refuse    func(op fsop.Op) fsop.Errno // space: an errno instead of logging op, or OK
 	Space     func(fs *fsop.StatFS)       // narrows what statfs shows to the tightest replica; may be nil
+	Observe   Observer                    // may be nil
 	Logger    *zap.Logger
 }
 
@@ -112,6 +113,9 @@ type Coordinator struct {
 // New returns a coordinator that does not lead yet. It starts nothing.
 func New(cfg Config) *Coordinator {
 	cfg.Limits.setDefaults()
+	if cfg.Observe == nil {
+		cfg.Observe = unobserved{}
+	}
 	c := &Coordinator{cfg: cfg, limits: cfg.Limits, log: cfg.Logger}
 	c.reset()
 	return c

@@ -129,6 +129,7 @@ func (c *Coordinator) recall(m *mutation, inos []fsop.Ino) {
 	}
 	for h, inos := range asked {
 		m.recalling++
+		c.cfg.Observe.Recalled()
 		c.ask(&fsop.Notice{Kind: fsop.NoticeRecall, Inos: inos}, &notice{session: h, inos: inos, waits: m})
 	}
 }

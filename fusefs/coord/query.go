@@ -25,7 +25,7 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 		return
 	}
 	l.queries++
-	s, term := l.session, c.term
+	s, term, at := l.session, c.term, c.cfg.Clock.Mono()
 	c.cfg.Spawn(func() {
 		rep, failure := c.answer(s, term, r)
 		c.lock()
@@ -35,6 +35,7 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 			c.fail(l, id, failure)
 			return
 		}
+		c.cfg.Observe.Answered(false, c.cfg.Clock.Mono()-at)
 		c.reply(l, id, rep)
 	})
 }

@@ -35,9 +35,10 @@ type mutation struct {
 	link      *Link // where the answer goes, and
 	id        uint64
 	req       *fsop.Request
-	epoch     uint64     // of the session when it was proposed
-	recalling int        // notices that it waits for
-	wants     []fsop.Ino // not leased to anybody before it is proposed
+	epoch     uint64        // of the session when it was proposed
+	recalling int           // notices that it waits for
+	wants     []fsop.Ino    // not leased to anybody before it is proposed
+	at        time.Duration // when it came (Mono)
 }
 
 // control is an operation of the coordinator's own on its way into the log.
@@ -295,7 +296,11 @@ func (c *Coordinator) evictOnce(sid uint64) {
 			return
 		}
 	}
-	c.evict(sid, nil)
+	c.evict(sid, func(_ *fsop.Reply, f *fsop.Failure) {
+		if f == nil {
+			c.cfg.Observe.Evicted()
+		}
+	})
 }
 
 func (l *Link) sessionID() uint64 {

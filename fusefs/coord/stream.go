@@ -23,7 +23,7 @@ func (c *Coordinator) mutate(l *Link, id uint64, r *fsop.Request) {
 	switch {
 	case r.Seq == s.next:
 		s.next++
-		s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r})
+		s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r, at: c.cfg.Clock.Mono()})
 		c.step(s)
 		c.flushBatch()
 	case r.Seq > s.next || r.Seq == 0:
@@ -218,6 +218,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 	c.landed(m)
 	switch res.Status {
 	case tree.Applied, tree.Duplicate:
+		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
 		rep := *res.Reply
 		c.grant(s, it.Op, &rep)
 		if !c.dropMoved(m, &rep) {
