@@ -21,7 +21,8 @@ type Ops struct {
 	// Registry takes the metrics of the process.
 	Registry *prometheus.Registry
 
-	addr string
+	addr  string
+	relay http.Handler // answers /metrics in the registry's place, if not nil
 	mu   struct {
 		sync.Mutex
 		ready map[string]func() error
@@ -87,9 +88,21 @@ func (o *Ops) Handler() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", o.Metrics())
 	return mux
 }
+
+// Metrics answers with the registry's metrics, or those of Relay.
+func (o *Ops) Metrics() http.Handler {
+	if o.relay != nil {
+		return o.relay
+	}
+	return promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{})
+}
+
+// Relay has h answer for metrics: those of another process, which this one keeps.
+// It is called before Run.
+func (o *Ops) Relay(h http.Handler) { o.relay = h }
 
 // Run serves until ctx ends. Without an address it only waits.
 func (o *Ops) Run(ctx context.Context) error {

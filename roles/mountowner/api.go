@@ -23,12 +23,14 @@ import (
 //	                    answers when it is unmounted; 409 with the holders when it
 //	                    is busy, unless detach
 //	GET    /v1/health   a Health
+//	GET    /v1/metrics  the serving process's metrics, for its keeper to show
 //
 // An answer other than 200 carries a Problem.
 const (
-	apiVersion = 1
-	pathMounts = "/v1/mounts"
-	pathHealth = "/v1/health"
+	apiVersion  = 1
+	pathMounts  = "/v1/mounts"
+	pathHealth  = "/v1/health"
+	pathMetrics = "/v1/metrics"
 )
 
 // Problem is the body of an answer that is not 200.
@@ -85,16 +87,19 @@ func (o *Owner) handler() http.Handler {
 		answer(w, struct{}{}, err)
 	})
 	mux.HandleFunc("GET "+pathHealth, func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Health(), nil) })
+	if o.metrics != nil {
+		mux.Handle("GET "+pathMetrics, o.metrics)
+	}
 	o.handleStaging(mux)
 	return o.onceResumed(mux)
 }
 
-// onceResumed has every request but that for health wait until this process knows
+// onceResumed has every request but those for health and metrics wait until this process knows
 // the mounts that an earlier one has left: to whoever does not know them they look
 // dead.
 func (o *Owner) onceResumed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != pathHealth {
+		if r.URL.Path != pathHealth && r.URL.Path != pathMetrics {
 			select {
 			case <-o.resumed:
 			case <-r.Context().Done():

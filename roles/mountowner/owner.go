@@ -28,6 +28,7 @@ type Owner struct {
 	idle sync.WaitGroup
 
 	tallies *tallies
+	metrics http.Handler  // nil: they are served elsewhere
 	places  Places        // where a node's frontend may have mounts
 	busy    durable.Keyed // paths that are worked on
 

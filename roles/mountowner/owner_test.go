@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,9 @@ func serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	o := NewOwner(zap.NewNop())
+	ops := (&boot.Config{}).NewOps()
+	o.Observe(ops)
+	o.metrics = ops.Metrics()
 	ctx, cancel := context.WithCancel(context.Background())
 	var g boot.Group
 	g.Add("mounts", o.Run)
@@ -130,6 +134,25 @@ func TestAPI(t *testing.T) {
 	}
 	if fi, err := os.Stat(socket); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("socket %v, %v", fi.Mode(), err)
+	}
+}
+
+// TestMetricsAreRelayed asks a keeper for the metrics of its serving process.
+func TestMetricsAreRelayed(t *testing.T) {
+	keeper := (&boot.Config{}).NewOps()
+	keeper.Relay(relayMetrics(serve(t)))
+	get := func(o *boot.Ops) (int, string) {
+		w := httptest.NewRecorder()
+		o.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return w.Code, w.Body.String()
+	}
+	if code, body := get(keeper); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+		t.Errorf("%d: %s", code, body)
+	}
+	gone := (&boot.Config{}).NewOps()
+	gone.Relay(relayMetrics(filepath.Join(t.TempDir(), "none")))
+	if code, body := get(gone); code != http.StatusServiceUnavailable || !strings.Contains(body, "does not answer") {
+		t.Errorf("without a serving process %d: %s", code, body)
 	}
 }
 

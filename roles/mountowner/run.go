@@ -76,6 +76,7 @@ func Keep(ctx context.Context, c Config, log *zap.Logger) error {
 	}
 	ops := c.Boot.NewOps()
 	ops.AddReady("owner", func() error { return probeOwner(c.Socket) })
+	ops.Relay(relayMetrics(c.Socket))
 	var g boot.Group
 	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, exe, log) })
 	g.Add("metrics", ops.Run)
@@ -141,6 +142,7 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	o.places = Places{Kubelet: c.KubeletDir, Trust: c.TrustDir}
 	ops := c.Boot.NewOps()
 	o.Observe(ops)
+	o.metrics = ops.Metrics()
 	var g boot.Group
 	g.Add("mounts", o.Run)
 	g.Add("socket", func(ctx context.Context) error { return boot.ServeHTTP(ctx, l, o.Handler()) })
