@@ -160,7 +160,7 @@ func (d *Dev) watch(t testing.TB, limit time.Duration) {
 		limit = 5 * time.Minute
 	}
 	for _, m := range d.Mounts {
-		abort := aborter(t, m)
+		abort := Aborter(t, m)
 		d.aborts = append(d.aborts, abort)
 		d.dogs = append(d.dogs, time.AfterFunc(limit, func() {
 			fmt.Fprintf(os.Stderr, "watchdog: %s takes over %v, aborting its connection\n", t.Name(), limit)
@@ -169,8 +169,8 @@ func (d *Dev) watch(t testing.TB, limit time.Duration) {
 	}
 }
 
-// aborter returns what aborts the connection behind a mount.
-func aborter(t testing.TB, mountpoint string) func() {
+// Aborter returns what aborts the connection behind a mount.
+func Aborter(t testing.TB, mountpoint string) func() {
 	var st syscall.Stat_t
 	if err := syscall.Stat(mountpoint, &st); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,11 @@ func (d *Dev) Status(t testing.TB) *ctl.Status {
 
 // TryStatus is Status for when parts may be down.
 func (d *Dev) TryStatus() (*ctl.Status, error) {
-	out, err := exec.Command(d.bin, "ctl", "status", "--dir", d.Dir, "--json").Output()
+	return StatusOf(exec.Command(d.bin, "ctl", "status", "--dir", d.Dir, "--json").Output())
+}
+
+// StatusOf reads what `ctl status --json` printed.
+func StatusOf(out []byte, err error) (*ctl.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ctl status: %w", err)
 	}
@@ -60,11 +64,17 @@ const healthLimit = 30 * time.Second
 // mount attached to it.
 func (d *Dev) Healthy(t testing.TB) *ctl.Status {
 	t.Helper()
+	return Healthy(t, d.TryStatus)
+}
+
+// Healthy is Dev's for whatever has a status.
+func Healthy(t testing.TB, look func() (*ctl.Status, error)) *ctl.Status {
+	t.Helper()
 	var commit uint64
 	var err error
 	for end := time.Now().Add(healthLimit); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		var st *ctl.Status
-		if st, err = d.TryStatus(); err != nil {
+		if st, err = look(); err != nil {
 			continue
 		}
 		if c := coordinator(st); c != nil && commit == 0 {

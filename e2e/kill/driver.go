@@ -159,10 +159,15 @@ func (d *Driver) Begin() {
 // progressLimit bounds the wait for all hands to go on.
 const progressLimit = 25 * time.Second
 
+// checkEvery is how often a load that makes no progress is asked whether it has
+// failed.
+const checkEvery = time.Second
+
 // Progress waits until every hand has ended n more operations.
 func (d *Driver) Progress(n uint64) {
 	d.t.Helper()
 	from := d.board.Done()
+	check := time.Now().Add(checkEvery)
 	for end := time.Now().Add(progressLimit); ; time.Sleep(2 * time.Millisecond) {
 		behind := 0
 		for hand, done := range d.board.Done() {
@@ -173,8 +178,11 @@ func (d *Driver) Progress(n uint64) {
 		if behind == 0 && len(from) > 0 {
 			return
 		}
-		if time.Now().After(end) {
+		if time.Now().After(check) {
 			d.ask("check")
+			check = time.Now().Add(checkEvery)
+		}
+		if time.Now().After(end) {
 			d.t.Fatalf("round %d: %d hands make no progress; stuck: %s", d.Round, behind, strings.Join(d.board.Stuck(time.Second), "; "))
 		}
 	}

@@ -79,13 +79,13 @@ func TestRestart(t *testing.T) {
 	o := devtest.Options{Processes: true, Dir: filepath.Join(t.TempDir(), "dev")}
 	d := devtest.Start(t, o)
 	fill(t, d.Mounts[0])
-	was := manifest(t, d.Mounts[0])
+	was := Manifest(t, d.Mounts[0])
 	d.Stop(t)
 	if out, err := d.Run("dev", "--dir", o.Dir, "--replicas", "2"); err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), "3 replicas, not 2") {
 		t.Errorf("--replicas 2 for a folder of 3: %v, %q", err, out)
 	}
 	d = devtest.Start(t, o)
-	if diff := difference(was, manifest(t, d.Mounts[0])); diff != "" {
+	if diff := Difference(was, Manifest(t, d.Mounts[0])); diff != "" {
 		t.Errorf("files changed over a restart:\n%s", diff)
 	}
 	equalReplicas(t, d)
@@ -107,7 +107,7 @@ func TestKillDev(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, kept)
-	was := manifest(t, kept)
+	was := Manifest(t, kept)
 	for range max(1, *countFlag/5) {
 		if !c.Running() {
 			c.Start()
@@ -126,7 +126,7 @@ func TestKillDev(t *testing.T) {
 		gone(t, before)
 		c.dev.Healthy(t)
 		kept = filepath.Join(c.dev.Mounts[0], "kept")
-		if diff := difference(was, manifest(t, kept)); diff != "" {
+		if diff := Difference(was, Manifest(t, kept)); diff != "" {
 			t.Fatalf("files changed when dev was killed:\n%s", diff)
 		}
 		for _, m := range c.dev.Mounts {

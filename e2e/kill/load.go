@@ -18,6 +18,8 @@ type load struct {
 	pause  time.Duration
 	hands  []*hand
 	open   []*keptOpen // over all rounds
+	// readers read through each mount when a round is verified.
+	readers []*hand
 }
 
 // round is the load between two points at which it is verified.
@@ -30,6 +32,8 @@ type round struct {
 
 	mu   sync.Mutex
 	errs []error
+
+	bulks map[string]*bulk // by writer; complete once the crew is there
 }
 
 func newLoad(mounts [2]string, board *Board, pause time.Duration) *load {
@@ -48,6 +52,14 @@ func (l *load) hand(name string, mount int) *hand {
 	return h
 }
 
+// verifier is a hand that works only while the others rest: nobody waits for it.
+func (l *load) verifier(name string, mount int) *hand {
+	h := l.hand(name, mount)
+	h.slot.used.Store(0)
+	h.pause = 0
+	return h
+}
+
 // pair is a hand on each mount.
 func (l *load) pair(name string) [2]*hand { return [2]*hand{l.hand(name, 0), l.hand(name, 1)} }
 
@@ -63,7 +75,7 @@ func (l *load) crew() func(r *round) []work {
 			h := l.hand(fmt.Sprintf("append-%d", file), m)
 			crew = append(crew, func(r *round) work { return appender(r, h, file) })
 		}
-		for name, w := range map[string]func(*round, *hand, *hand) work{"rename": renamer, "link": linker, "mkdir": dirMaker, "list": lister} {
+		for name, w := range map[string]func(*round, *hand, *hand) work{"rename": renamer, "link": linker, "mkdir": dirMaker, "list": lister, "bulk": bulkWriter} {
 			h, other := l.hand(name, m), l.hand(name+"-check", 1-m)
 			crew = append(crew, func(r *round) work { return w(r, h, other) })
 		}
@@ -73,6 +85,7 @@ func (l *load) crew() func(r *round) []work {
 		crew = append(crew, func(r *round) work { return w(r, both) })
 	}
 	for m := range l.mounts {
+		l.readers = append(l.readers, l.verifier("verify", m))
 		k := &keptOpen{load: l, h: l.hand("open", m), other: l.hand("open-check", 1-m)}
 		l.open = append(l.open, k)
 		crew = append(crew, func(*round) work { return k.step })
@@ -126,6 +139,7 @@ func (r *round) end() error {
 	for _, m := range r.mounts {
 		r.verifyRecords(m)
 	}
+	r.verifyBulks()
 	return r.failed()
 }
 
