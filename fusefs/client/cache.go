@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"sync"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -21,12 +22,13 @@ const namesPerDir = 64 << 10
 // the order in which the coordinator decided them; lookups may come from any.
 type cache struct {
 	mu      sync.Mutex
-	hot     map[fsop.Ino]*record // used since the last turn
-	cold    map[fsop.Ino]*record // used before; dropped at the next turn
-	floor   uint64               // replies older than this may not be cached
-	busyAll int                  // own mutations in flight whose victims are unknown
-	busy    map[fsop.Ino]int     // own mutations in flight by inode
-	small   small                // contents of small files
+	hot     map[fsop.Ino]*record   // used since the last turn
+	cold    map[fsop.Ino]*record   // used before; dropped at the next turn
+	floor   uint64                 // replies older than this may not be cached
+	busyAll int                    // own mutations in flight whose victims are unknown
+	busy    map[fsop.Ino]int       // own mutations in flight by inode
+	dirty   map[fsop.Ino]dirtiness // what was answered ahead of the log and is not applied
+	small   small                  // contents of small files
 }
 
 // record is what is known of one leased inode.
@@ -40,6 +42,7 @@ type record struct {
 	xattrs    map[string]xattr
 	target    []byte
 	hasTarget bool
+	exclusive bool // nobody else has a lease
 }
 
 // child is one name in a directory: an inode, or 0 for a name that is absent.
@@ -56,7 +59,7 @@ type xattr struct {
 func newCache() *cache {
 	c := &cache{}
 	c.reset()
-	c.busy = map[fsop.Ino]int{}
+	c.busy, c.dirty = map[fsop.Ino]int{}, map[fsop.Ino]dirtiness{}
 	return c
 }
 
@@ -85,10 +88,15 @@ func (c *cache) get(ino fsop.Ino) *record {
 
 func (c *cache) put(ino fsop.Ino, r *record) {
 	if len(c.hot) >= cacheInodes {
-		for _, old := range c.cold {
+		kept := map[fsop.Ino]*record{}
+		for ino, old := range c.cold {
+			if c.dirty[ino].ops > 0 {
+				kept[ino] = old // shows what nothing else shows yet
+				continue
+			}
 			c.floor = max(c.floor, old.attrAt, old.floor)
 		}
-		c.cold, c.hot = c.hot, map[fsop.Ino]*record{}
+		c.cold, c.hot = c.hot, kept
 	}
 	c.hot[ino] = r
 }
@@ -218,9 +226,12 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 	defer c.mu.Unlock()
 	if rep.Leased && rep.Index >= c.floor {
 		for _, ino := range fsop.Covers(op, rep) {
-			if c.get(ino) == nil {
-				c.put(ino, &record{floor: rep.Index})
+			r := c.get(ino)
+			if r == nil {
+				r = &record{floor: rep.Index}
+				c.put(ino, r)
 			}
+			r.exclusive = r.exclusive || rep.Exclusive
 		}
 	}
 	for i := range rep.Attrs {
@@ -253,14 +264,14 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 }
 
 func (c *cache) setAttr(a *fsop.Attr, at uint64) {
-	if r := c.get(a.Ino); r != nil && at >= r.attrAt && at >= r.floor {
+	if r := c.get(a.Ino); r != nil && at >= r.attrAt && at >= r.floor && c.dirty[a.Ino].ops == 0 {
 		r.attr, r.attrAt = *a, at
 	}
 }
 
 func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
 	r := c.get(dir)
-	if r == nil || at < r.floor {
+	if r == nil || at < r.floor || c.dirty[dir].ops > 0 {
 		return
 	}
 	if old, ok := r.names[string(name)]; ok && at < old.at {
@@ -288,9 +299,28 @@ func (c *cache) setXattr(o *fsop.GetXattr, rep *fsop.Reply) {
 	r.xattrs[string(o.Name)] = xattr{rep.Data, rep.Errno == fsop.ENODATA}
 }
 
-// isBusy reports whether an own mutation of the inode is in flight.
-func (c *cache) isBusy(ino fsop.Ino) bool {
+// dropUnless gives up the leases on those of inos that open does not list and
+// nothing in flight touches, and returns the others.
+func (c *cache) dropUnless(inos []fsop.Ino, open func([]fsop.Ino) []fsop.Ino) []fsop.Ino {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.busyAll > 0 || c.busy[ino] > 0
+	kept := open(inos) // under the lock: an open that is answered from here is recorded under it
+	for _, ino := range inos {
+		switch {
+		case slices.Contains(kept, ino):
+		case c.busyAll > 0 || c.busy[ino] > 0 || c.dirty[ino].ops > 0:
+			kept = append(kept, ino)
+		default:
+			delete(c.hot, ino)
+			delete(c.cold, ino)
+		}
+	}
+	return kept
+}
+
+// isDirty reports whether something answered ahead of the log touches the inode.
+func (c *cache) isDirty(ino fsop.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dirty[ino].ops > 0
 }

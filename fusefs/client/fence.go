@@ -54,7 +54,7 @@ func (c *cache) raise(op fsop.Op) fence {
 
 func (f *fence) victim(c *cache, dir fsop.Ino, name []byte) {
 	r := c.get(dir)
-	if r == nil {
+	if r == nil || c.busy[dir] > 0 { // what is in flight there may change the name
 		f.all = true
 		return
 	}
@@ -64,6 +64,17 @@ func (f *fence) victim(c *cache, dir fsop.Ino, name []byte) {
 		f.all = true
 	case ch.ino != 0:
 		f.inos = append(f.inos, ch.ino)
+	}
+}
+
+// widen makes the fence one around everything: the operation comes later than it
+// seemed, and may find another victim.
+func (c *cache) widen(f *fence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !f.all {
+		f.all = true
+		c.busyAll++
 	}
 }
 
