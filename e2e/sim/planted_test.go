@@ -25,7 +25,7 @@ type bug struct {
 type edit struct{ file, old, new string }
 
 var bugs = []bug{
-	{"a recall is not waited for", []edit{{"fusefs/coord/stream.go", "return c.recall(m, inos)\n", "c.recall(m, inos)\n\treturn true\n"}}},
+	{"leases are not recalled", []edit{{"fusefs/coord/stream.go", "return c.recall(m, inos)\n", "return inos != nil || m.recalling == 0\n"}}},
 	{"the journal is not synced", []edit{{"raftlog/wal/journal.go", "if err := seg.file.SyncData(); err != nil {\n\t\t\treturn j.poison(", "if err := error(nil); err != nil {\n\t\t\treturn j.poison("}}},
 	{"acknowledged before it is synced", []edit{{"raftlog/persist.go", "\tif len(batches) > 0 || vote {\n", "\tresponses = p.answer(responses)\n\tif len(batches) > 0 || vote {\n"}}},
 	{"votes twice: a vote is not kept", []edit{

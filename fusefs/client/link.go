@@ -223,6 +223,7 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	l.ttl = leaseTerm(a.TTL)
 	s.mu.expires = l.attachAt + l.ttl
 	s.mu.ahead.recalls = nil
+	s.mu.sendNext = a.LastSeq + 1 // before anything can send: nothing is known here of what the last connection carried
 	s.unsend()
 	s.granted(a.Now, a.Room)
 	s.log.Info("attached", zap.Uint64("session", a.Session), zap.Uint64("member", l.member.ID), zap.Uint64("term", a.Term))
@@ -248,7 +249,6 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 // repeat sends everything without an answer: what was applied gets its answer
 // again, the rest goes on from the first number that was not.
 func (s *Session) repeat(lastApplied uint64) {
-	s.mu.sendNext = lastApplied + 1
 	for seq := s.mu.acked + 1; seq <= lastApplied; seq++ {
 		if c := s.mu.window[seq]; c != nil && c.ahead == nil {
 			s.transmit(c)
