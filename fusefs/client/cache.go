@@ -27,6 +27,7 @@ type cache struct {
 	floor   uint64                 // replies older than this may not be cached
 	busyAll int                    // own mutations in flight whose victims are unknown
 	busy    map[fsop.Ino]int       // own mutations in flight by inode
+	fences  map[*fence]struct{}    // those of them whose victims are known
 	dirty   map[fsop.Ino]dirtiness // what was answered ahead of the log and is not applied
 	small   small                  // contents of small files
 }
@@ -60,11 +61,34 @@ func newCache() *cache {
 	c := &cache{}
 	c.reset()
 	c.busy, c.dirty = map[fsop.Ino]int{}, map[fsop.Ino]dirtiness{}
+	c.fences = map[*fence]struct{}{}
 	return c
 }
 
 // reset forgets every lease; mutations in flight stay fenced.
-func (c *cache) reset() { c.hot, c.cold = map[fsop.Ino]*record{}, map[fsop.Ino]*record{} }
+func (c *cache) reset() {
+	for _, half := range []map[fsop.Ino]*record{c.hot, c.cold} {
+		for _, r := range half {
+			c.leave(r)
+		}
+	}
+	c.hot, c.cold = map[fsop.Ino]*record{}, map[fsop.Ino]*record{}
+	c.widenIn(nil)
+}
+
+// remove forgets the lease on an inode.
+func (c *cache) remove(ino fsop.Ino) {
+	for _, half := range []map[fsop.Ino]*record{c.hot, c.cold} {
+		if r := half[ino]; r != nil {
+			c.leave(r)
+			delete(half, ino)
+		}
+	}
+}
+
+// leave keeps in mind how new a record was that is forgotten: an answer that is
+// older may still be on its way.
+func (c *cache) leave(r *record) { c.floor = max(c.floor, r.attrAt, r.floor) }
 
 // clear forgets every lease.
 func (c *cache) clear() {
@@ -94,7 +118,7 @@ func (c *cache) put(ino fsop.Ino, r *record) {
 				kept[ino] = old // shows what nothing else shows yet
 				continue
 			}
-			c.floor = max(c.floor, old.attrAt, old.floor)
+			c.leave(old)
 		}
 		c.cold, c.hot = c.hot, kept
 	}
@@ -215,9 +239,9 @@ func (c *cache) drop(inos []fsop.Ino) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ino := range inos {
-		delete(c.hot, ino)
-		delete(c.cold, ino)
+		c.remove(ino)
 	}
+	c.widenIn(inos)
 }
 
 // learn stores what a reply shows.
@@ -311,8 +335,7 @@ func (c *cache) dropUnless(inos []fsop.Ino, open func([]fsop.Ino) []fsop.Ino) []
 		case c.busyAll > 0 || c.busy[ino] > 0 || c.dirty[ino].ops > 0:
 			kept = append(kept, ino)
 		default:
-			delete(c.hot, ino)
-			delete(c.cold, ino)
+			c.remove(ino)
 		}
 	}
 	return kept

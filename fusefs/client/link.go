@@ -289,11 +289,7 @@ func (s *Session) lose(f *fsop.Failure) {
 		return
 	}
 	s.loseAhead()
-	for _, c := range s.mu.window {
-		if !c.given {
-			s.giveUp(c, fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
-		}
-	}
+	s.giveUpAll(fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
 	s.cache.clear()
 	err := s.cfg.Ledger.SetIdentity(Identity{})
 	if err == nil {
@@ -503,11 +499,7 @@ func (s *Session) failAll(f *fsop.Failure) {
 	s.mu.ended = true
 	s.mu.expires = 0
 	s.loseAhead()
-	for _, c := range s.mu.window {
-		if !c.given {
-			s.giveUp(c, f)
-		}
-	}
+	s.giveUpAll(f)
 	for id, c := range s.mu.pending {
 		if c.seq == 0 && !c.given {
 			c.given, c.err = true, f

@@ -168,7 +168,11 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 		s.mu.ahead.mending = false
 	}
 	s.cache.learn(c.req.Op, rep)
-	s.cache.lower(c.fence, c.req.Op, rep)
+	if c.given { // the answer may be to what was asked first
+		s.cache.lower(c.fence, c.req.Op, nil)
+	} else {
+		s.cache.lower(c.fence, c.req.Op, rep)
+	}
 	delete(s.mu.window, c.seq)
 	if c.plug || c.req.Tag == 0 {
 		s.finish(c.seq)
@@ -196,7 +200,7 @@ func (s *Session) repeated(c *call) bool {
 		return false
 	}
 	delete(s.mu.window, old)
-	s.cache.widen(&c.fence)
+	s.cache.widen(c.fence)
 	r := *c.req
 	r.Seq = s.mu.next
 	s.mu.next++
@@ -212,14 +216,24 @@ func (s *Session) repeated(c *call) bool {
 }
 
 // giveUp tells the caller that no answer is known. The number stays in the
-// stream, with nothing to do.
+// stream, with nothing to do; the fence stays until it is known what became of it.
 func (s *Session) giveUp(c *call, f *fsop.Failure) {
 	c.given = true
 	c.err = f
-	s.cache.lower(c.fence, c.req.Op, nil)
-	c.fence = fence{}
 	r := *c.req
 	r.Op = &fsop.Nop{}
 	c.req = &r
 	close(c.done)
+}
+
+// giveUpAll gives up every mutation in flight: their session has ended, and none
+// happens any more.
+func (s *Session) giveUpAll(f *fsop.Failure) {
+	for _, c := range s.mu.window {
+		if !c.given {
+			s.giveUp(c, f)
+		}
+		s.cache.lower(c.fence, c.req.Op, nil)
+		c.fence = nil
+	}
 }

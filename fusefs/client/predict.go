@@ -405,11 +405,14 @@ func (c *cache) applied(touched []fsop.Ino, index uint64) {
 			continue
 		}
 		delete(c.dirty, ino)
-		if r := c.get(ino); r != nil {
-			r.floor = max(r.floor, index)
-			if r.attrAt > 0 {
-				r.attrAt = max(r.attrAt, index)
-			}
+		r := c.get(ino)
+		if r == nil {
+			c.floor = max(c.floor, index)
+			continue
+		}
+		r.floor = max(r.floor, index)
+		if r.attrAt > 0 {
+			r.attrAt = max(r.attrAt, index)
 		}
 	}
 }

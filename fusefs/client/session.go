@@ -122,9 +122,9 @@ type Session struct {
 // call is an operation without an answer.
 type call struct {
 	req      *fsop.Request
-	id       uint64 // on the present connection
-	seq      uint64 // 0: a query
-	fence    fence
+	id       uint64        // on the present connection
+	seq      uint64        // 0: a query
+	fence    *fence        // nil: none
 	deadline time.Duration // 0: none
 	given    bool          // the caller was told that no answer is known, or there is none
 	plug     bool          // finished as soon as it has its answer: the kernel waits for none

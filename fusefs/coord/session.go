@@ -36,6 +36,7 @@ type session struct {
 	unapplied uint64            // those of them not applied
 
 	silentSince time.Duration // when link became nil
+	ending      bool          // it is being evicted: its term has passed and is not renewed
 }
 
 // mutation is one numbered operation on its way into the log.
@@ -165,8 +166,8 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]bool{}}
 		c.sessions[sid] = s
 	}
-	if a.Epoch == s.epoch && a.Try < s.try {
-		c.fail(l, id, c.notCoordinator()) // overtaken by a later try
+	if s.ending || a.Epoch == s.epoch && a.Try < s.try {
+		c.fail(l, id, c.notCoordinator()) // about to end, or overtaken by a later try
 		return
 	}
 	s.try = a.Try
@@ -205,7 +206,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 	c.confirmed(l, id, func() {
 		s := l.session
-		if s == nil || s.link != l {
+		if s == nil || s.link != l || s.ending {
 			c.fail(l, id, c.notCoordinator())
 			return
 		}
@@ -319,7 +320,17 @@ func (c *Coordinator) evictOnce(sid uint64) {
 			return
 		}
 	}
-	c.evict(sid, nil)
+	s := c.sessions[sid]
+	if s == nil {
+		c.evict(sid, nil)
+		return
+	}
+	s.ending = true
+	c.evict(sid, func(_ *fsop.Reply, f *fsop.Failure) {
+		if f == nil {
+			c.push(s.link, &fsop.Notice{Kind: fsop.NoticeResign}) // it learns the rest when it attaches
+		}
+	})
 }
 
 func (l *Link) sessionID() uint64 {

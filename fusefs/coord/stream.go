@@ -256,7 +256,9 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		}
 		rep := *res.Reply
 		s.noteReply(it.Op, &rep)
-		c.grant(s, it.Op, &rep)
+		if res.Status == tree.Applied { // a stored answer may be of long ago
+			c.grant(s, it.Op, &rep)
+		}
 		if !c.dropMoved(m, &rep) {
 			c.reply(m.link, m.id, &rep)
 		}
