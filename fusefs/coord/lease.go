@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"fmt"
 	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -138,6 +139,9 @@ func (c *Coordinator) unwant(m *mutation) {
 }
 
 func (c *Coordinator) unwanted(ino fsop.Ino) {
+	if c.wanted[ino] == 0 {
+		panic(fmt.Sprintf("coord: inode %d is given back and nobody wants it", ino))
+	}
 	if c.wanted[ino]--; c.wanted[ino] == 0 {
 		delete(c.wanted, ino)
 	}

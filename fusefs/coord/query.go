@@ -71,9 +71,13 @@ func (c *Coordinator) answered(q *asking) {
 	c.noLongerWants(q)
 }
 
+// noLongerWants lets what a query asked for be leased again. What it wanted in an
+// earlier term went with that.
 func (c *Coordinator) noLongerWants(q *asking) {
-	for _, ino := range q.wants {
-		c.unwanted(ino)
+	if q.term == c.term {
+		for _, ino := range q.wants {
+			c.unwanted(ino)
+		}
 	}
 	q.wants = nil
 }
