@@ -27,6 +27,8 @@ type Config struct {
 	Clock     Clock
 	Rand      Rand
 	Log       *zap.Logger
+	// Observe is told how long things took; nil: nobody is.
+	Observe Observer
 
 	// Rebuilds bounds what all groups of a process send to members that need a
 	// checkpoint. nil stands for bounds of this group's own.

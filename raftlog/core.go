@@ -49,6 +49,7 @@ type core struct {
 	// not applied.
 	inflight, inflightBytes int64
 	transferring            bool
+	commitTimes             commitTimes
 
 	reads    reads
 	notes    notes
@@ -261,6 +262,7 @@ func (c *core) noteRole(rd raft.Ready) {
 }
 
 func (c *core) becameLeader() {
+	c.g.cfg.Observe.Elected()
 	c.clock.notice = 0
 	c.clock.traffic()
 	c.clock.setSpeed(false)
@@ -272,6 +274,7 @@ func (c *core) lostLeadership() {
 	c.g.leading.Store(0)
 	c.led = 0
 	c.transferring = false
+	c.commitTimes = commitTimes{}
 	c.repairs = nil
 	clear(c.owed)
 	c.rebuilds.cancelAll()

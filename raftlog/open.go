@@ -25,6 +25,9 @@ func Open(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	cfg.Rand = &sharedRand{rand: cfg.Rand}
+	if cfg.Observe == nil {
+		cfg.Observe = unobserved{}
+	}
 	rec, err := readRecord(cfg.FS, cfg.Dir)
 	if errors.Is(err, ErrNotInitialised) {
 		return nil, &StateLostError{Reason: "identity is missing"}

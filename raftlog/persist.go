@@ -178,14 +178,15 @@ func (p *persister) write(queue []*journalWrite) (int, error) {
 
 // append appends, and makes room first if there is none.
 func (p *persister) append(hard *pb.HardState, batches [][]*pb.Entry) error {
-	err := p.timed(func() error { return p.log.Append(hard, batches) })
+	size := journalBytes(batches)
+	err := p.timed(size, func() error { return p.log.Append(hard, batches) })
 	if errors.Is(err, wal.ErrFull) {
 		if err := p.makeRoom(); err != nil {
 			return err
 		}
-		err = p.timed(func() error { return p.log.Append(hard, batches) })
+		err = p.timed(size, func() error { return p.log.Append(hard, batches) })
 	}
-	p.written.Add(journalBytes(batches))
+	p.written.Add(size)
 	return err
 }
 
@@ -250,11 +251,17 @@ func (p *persister) answer(responses []*pb.Message) []*pb.Message {
 	return own
 }
 
-// timed runs a write, so that the clock can see how long it takes.
-func (p *persister) timed(write func() error) error {
-	p.since.Store(int64(p.g.cfg.Clock.Now()) | 1)
+// timed runs a write of bytes, so that the clock can see how long it takes.
+func (p *persister) timed(bytes int64, write func() error) error {
+	clock := p.g.cfg.Clock
+	began := clock.Now()
+	p.since.Store(int64(began) | 1)
 	defer p.since.Store(0)
-	return write()
+	err := write()
+	if err == nil {
+		p.g.cfg.Observe.JournalWritten(clock.Now()-began, bytes)
+	}
+	return err
 }
 
 // hangs reports whether the write under way takes longer than limit.

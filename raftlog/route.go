@@ -50,6 +50,9 @@ func (c *core) toJournal(m *pb.Message) {
 	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses(), vote: c.noteVote(m)}
 	if n := len(w.entries); n > 0 {
 		c.logged = w.entries[n-1].GetIndex()
+		if c.role == RoleLeader {
+			c.commitTimes.logged(c.logged, c.g.cfg.Clock.Now())
+		}
 	}
 	if m.Snapshot != nil {
 		w.install = c.takeIncoming(m.GetSnapshot())
@@ -85,6 +88,7 @@ func (c *core) toMachine(m *pb.Message) {
 	entries := m.GetEntries()
 	c.g.applier.add(applyWork{entries: entries, responses: m.GetResponses()})
 	last := entries[len(entries)-1]
+	c.commitTimes.committed(last.GetIndex(), c.g.cfg.Clock.Now(), c.g.cfg.Observe)
 	if c.role == RoleLeader && c.led == 0 && last.GetTerm() == c.term {
 		c.led = c.term
 		c.g.applier.add(applyWork{lead: c.term, grant: &c.g.leading})

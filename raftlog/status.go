@@ -29,6 +29,12 @@ type Status struct {
 	// JournalFirst and JournalLast are the entries that the journal holds.
 	JournalFirst, JournalLast uint64
 	JournalBytes              int64
+	// JournalMost bounds JournalBytes.
+	JournalMost int64
+	// Proposals and ProposalBytes are proposed here and not applied; the others
+	// are their bounds.
+	Proposals, ProposalsMost         int64
+	ProposalBytes, ProposalBytesMost int64
 	// Checkpoint is the index of the newest named checkpoint, 0 for none.
 	Checkpoint uint64
 	// Fenced says that the replica found a part of its journal gone that it
@@ -84,12 +90,15 @@ func (c *core) status() Status {
 		JournalFirst: c.store.first,
 		JournalLast:  c.store.last,
 		JournalBytes: c.g.persister.log.Bytes(),
+		JournalMost:  c.g.cfg.Limits.JournalBytes,
 		Fenced:       c.fence != nil,
 		Stateless:    c.stateless,
 		Removed:      c.membership.isRemoved(c.id),
 		Active:       !c.clock.slow,
 		Rebuild:      c.g.receiver.status(),
 	}
+	s.Proposals, s.ProposalsMost = c.g.proposals.Load(), int64(c.g.cfg.Limits.Proposals)
+	s.ProposalBytes, s.ProposalBytesMost = c.g.proposalBytes.Load(), c.g.cfg.Limits.ProposalBytes
 	s.JournalLastTerm, _ = c.store.Term(c.store.last) // held, or that of the base
 	if c.checkpoint != nil {
 		s.Checkpoint = c.checkpoint.Index

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"tak-os.org/tak-replicated/e2e/devtest"
+	"tak-os.org/tak-replicated/roles/boot/metric"
+	"tak-os.org/tak-replicated/roles/reference"
 	"tak-os.org/tak-replicated/roles/ctl"
 	"tak-os.org/tak-replicated/roles/worker"
 )
@@ -294,9 +296,43 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	_, body := get("/metrics")
-	for _, want := range []string{`tak_replica_coordinator{`, `tak_replica_applied_index{`, `replica="replica-2"`, `tak_mount_attached{`, "go_goroutines"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("metrics lack %s", want)
+	checkMetrics(t, body)
+	if !strings.Contains(body, "go_goroutines") {
+		t.Error("metrics lack those of the runtime")
+	}
+}
+
+// checkMetrics compares what dev shows with the tables: everything of ours is in
+// one, with its kind, and everything that replicas and mounts have is shown.
+func checkMetrics(t *testing.T, body string) {
+	t.Helper()
+	shown := map[string]string{}
+	for line := range strings.Lines(body) {
+		if f := strings.Fields(line); len(f) == 4 && f[1] == "TYPE" && strings.HasPrefix(f[2], metric.Prefix) {
+			shown[f[2]] = f[3]
+		}
+	}
+	for _, table := range reference.Tables() {
+		for _, d := range table.Defs {
+			kind, ok := shown[d.Full()]
+			switch {
+			case ok && kind != string(d.Kind):
+				t.Errorf("%s is a %s, in the table a %s", d.Full(), kind, d.Kind)
+			case !ok && strings.Contains(table.Role, "dev"):
+				t.Errorf("metrics lack %s", d.Full())
+			}
+			delete(shown, d.Full())
+		}
+	}
+	for name := range shown {
+		t.Errorf("%s is in no table", name)
+	}
+	for _, sample := range []string{
+		`replica_coordinator{replica="replica-2",volume="`, `kernel_request_duration_seconds_count{class="lookup",volume="`,
+		`replica_request_duration_seconds_count{class="mutation",replica="replica-1",volume="`, `mounts_attached{volume="`,
+	} {
+		if !strings.Contains(body, metric.Prefix+sample) {
+			t.Errorf("metrics lack %s", sample)
 		}
 	}
 }

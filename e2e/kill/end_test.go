@@ -26,7 +26,7 @@ const stoppedLimit = 5 * time.Second
 func TestStopCoordinator(t *testing.T) {
 	c := startCluster(t, devtest.Options{})
 	for range max(1, *countFlag/5) {
-		c.begin()
+		c.Begin()
 		before := c.dev.Healthy(t)
 		old := member(t, before, "coordinator", 0)
 		s := c.shoot(unix.SIGSTOP, old.PID)
@@ -35,11 +35,11 @@ func TestStopCoordinator(t *testing.T) {
 		if err := unix.Kill(old.PID, unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		c.progress(2)
+		c.Progress(2)
 		after := c.dev.Healthy(t)
 		present := member(t, after, "coordinator", 0)
-		stall := c.end(s)
-		t.Logf("stopped %d with %d operations in flight; longest stall %v", old.PID, s.flights, stall.Round(time.Millisecond))
+		stall := c.EndRound(s)
+		t.Logf("stopped %d with %d operations in flight; longest stall %v", old.PID, s.Flights, stall.Round(time.Millisecond))
 		if present.Term <= old.Term {
 			t.Errorf("the coordinator of term %d was stopped, and now it is term %d", old.Term, present.Term)
 		}
@@ -47,8 +47,7 @@ func TestStopCoordinator(t *testing.T) {
 			t.Errorf("an operation took %v, more than %v", stall, stoppedLimit)
 		}
 	}
-	c.ask("close")
-	c.endAgent()
+	c.Close()
 	equalReplicas(t, c.dev)
 }
 
@@ -110,10 +109,10 @@ func TestKillDev(t *testing.T) {
 	fill(t, kept)
 	was := manifest(t, kept)
 	for range max(1, *countFlag/5) {
-		if c.in == nil {
-			c.startAgent()
+		if !c.Running() {
+			c.Start()
 		}
-		c.begin()
+		c.Begin()
 		before := c.dev.Healthy(t)
 		c.dev.Kill()
 		killed := time.Now()
@@ -122,7 +121,7 @@ func TestKillDev(t *testing.T) {
 		if took := time.Since(killed); took > restartLimit {
 			t.Errorf("dev was ready %v after its predecessor was killed", took)
 		}
-		c.endAgent() // its calls got ENOTCONN when the mounts' owners ended
+		c.End() // its calls got ENOTCONN when the mounts' owners ended
 		c.dev = next
 		gone(t, before)
 		c.dev.Healthy(t)

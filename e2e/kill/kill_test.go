@@ -93,33 +93,32 @@ func kills(t *testing.T, v victims) {
 	c := startCluster(t, devtest.Options{})
 	var stalls []time.Duration
 	for n := range *countFlag {
-		c.begin()
+		c.Begin()
 		before := c.dev.Healthy(t)
 		pids := v.choose(t, before, n)
 		s := c.shoot(unix.SIGKILL, pids...)
-		c.progress(2)
-		again := time.Duration(now() - s.at)
+		c.Progress(2)
+		again := Since(s)
 		after := c.dev.Healthy(t)
-		healthy := time.Duration(now() - s.at)
+		healthy := Since(s)
 		v.gone(t, before, after)
-		stall := c.end(s)
+		stall := c.EndRound(s)
 		stalls = append(stalls, stall)
 		t.Logf("round %d: killed %v with %d operations in flight; longest stall %v, all hands go on after %v, all members after %v",
-			c.round, pids, s.flights, stall.Round(time.Millisecond), again.Round(time.Millisecond), healthy.Round(time.Millisecond))
-		if s.flights == 0 {
-			t.Errorf("round %d: nothing was in flight", c.round)
+			c.Round, pids, s.Flights, stall.Round(time.Millisecond), again.Round(time.Millisecond), healthy.Round(time.Millisecond))
+		if s.Flights == 0 {
+			t.Errorf("round %d: nothing was in flight", c.Round)
 		}
 		if stall > *stallFlag {
-			t.Errorf("round %d: an operation took %v, more than %v", c.round, stall, *stallFlag)
+			t.Errorf("round %d: an operation took %v, more than %v", c.Round, stall, *stallFlag)
 		}
 		if t.Failed() {
 			break
 		}
 	}
-	rep := c.ask("close")
+	ops := c.Close()
 	slices.Sort(stalls)
-	t.Logf("%d kills, %d operations; longest stall %v, median %v", len(stalls), rep.Ops,
+	t.Logf("%d kills, %d operations; longest stall %v, median %v", len(stalls), ops,
 		stalls[len(stalls)-1].Round(time.Millisecond), stalls[len(stalls)/2].Round(time.Millisecond))
-	c.endAgent()
 	equalReplicas(t, c.dev)
 }

@@ -52,7 +52,7 @@ func TestKillRandom(t *testing.T) {
 	hit := map[string]int{}
 	var longest time.Duration
 	for range *randomFlag {
-		c.begin()
+		c.Begin()
 		b := draw(t, dice, c.dev.Healthy(t))
 		signal := unix.SIGKILL
 		if b.stop > 0 {
@@ -67,22 +67,21 @@ func TestKillRandom(t *testing.T) {
 			}
 		}
 		hit[b.what]++
-		c.progress(2)
+		c.Progress(2)
 		c.dev.Healthy(t)
-		stall := c.end(s)
+		stall := c.EndRound(s)
 		longest = max(longest, stall)
-		if s.flights == 0 {
-			t.Errorf("round %d: nothing was in flight", c.round)
+		if s.Flights == 0 {
+			t.Errorf("round %d: nothing was in flight", c.Round)
 		}
 		if stall > stoppedLimit {
-			t.Errorf("round %d: %s: an operation took %v", c.round, b.what, stall)
+			t.Errorf("round %d: %s: an operation took %v", c.Round, b.what, stall)
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d, blow %+v", *randomSeed, b)
 		}
 	}
-	rep := c.ask("close")
-	t.Logf("seed %d: %v; %d operations, longest stall %v", *randomSeed, hit, rep.Ops, longest.Round(time.Millisecond))
-	c.endAgent()
+	ops := c.Close()
+	t.Logf("seed %d: %v; %d operations, longest stall %v", *randomSeed, hit, ops, longest.Round(time.Millisecond))
 	equalReplicas(t, c.dev)
 }

@@ -219,6 +219,7 @@ func (s *Session) attachAnswered(l *link, ans *fsop.Answer) {
 // answer, in order; the lock is held.
 func (s *Session) install(l *link, a *fsop.Attached) {
 	s.mu.link = l
+	s.cfg.Observe.Attached()
 	s.mu.nextID = max(s.mu.nextID, idFirst)
 	l.ttl = leaseTerm(a.TTL)
 	s.mu.expires = l.attachAt + l.ttl
@@ -284,6 +285,7 @@ func (s *Session) lose(f *fsop.Failure) {
 	}
 	s.log.Warn("session lost", zap.Uint64("session", s.mu.id), zap.Error(f))
 	s.mu.lost++
+	s.cfg.Observe.Lost()
 	if s.cfg.Owner != "" {
 		s.finishFor(f)
 		return

@@ -57,6 +57,7 @@ type Config struct {
 	Owner      string        // owns the volume while the session lasts; empty: many may use it
 	Limits     Limits
 	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
+	Observe    Observer      // may be nil
 	Logger     *zap.Logger
 
 	// DropName makes the kernel forget a name; it may block. Nil: nobody caches
@@ -140,6 +141,9 @@ type call struct {
 // New returns a session that begins, or goes on, as its ledger says. It starts
 // nothing.
 func New(cfg Config) (*Session, error) {
+	if cfg.Observe == nil {
+		cfg.Observe = unobserved{}
+	}
 	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), limits: cfg.Limits}
 	s.limits.setDefaults()
 	s.mu.ahead.owed = map[uint64]fsop.Ino{}
@@ -177,15 +181,17 @@ func (s *Session) begin() error {
 // answer, or the quorum wait passes.
 func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
 	if req.Op.Kind().Mutation() {
-		return s.change(req)
+		return s.asked(true, func() (*fsop.Reply, error) { return s.change(req) })
 	}
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
-	if rep := s.readAhead(ctx, req); rep != nil {
-		return rep, nil
-	}
-	return s.query(ctx, req)
+	return s.asked(false, func() (*fsop.Reply, error) {
+		if rep := s.readAhead(ctx, req); rep != nil {
+			return rep, nil
+		}
+		return s.query(ctx, req)
+	})
 }
 
 // TryCall answers from memory without blocking, if leases allow it.
@@ -200,6 +206,9 @@ func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 	} else {
 		rep = s.cache.answer(req.Op)
 	}
+	if rep != nil {
+		s.cfg.Observe.FromMemory()
+	}
 	return rep, rep != nil
 }
 
@@ -207,6 +216,9 @@ func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 // it.
 func (s *Session) TryChange(req *fsop.Request) (*fsop.Reply, bool) {
 	rep, v := s.tryAhead(req)
+	if v == done {
+		s.cfg.Observe.Called(true, 0, nil)
+	}
 	return rep, v == done
 }
 

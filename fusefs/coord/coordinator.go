@@ -75,6 +75,7 @@ type Config struct {
 	Refuse    func(op fsop.Op) fsop.Errno // space: an errno instead of logging op, or OK
 	Space     func(fs *fsop.StatFS)       // narrows what statfs shows to the tightest replica; may be nil
 	Room      func() uint64               // bytes by which files may grow ahead of the log; nil: any
+	Observe   Observer                    // may be nil
 	Logger    *zap.Logger
 }
 
@@ -116,6 +117,9 @@ type Coordinator struct {
 // New returns a coordinator that does not lead yet. It starts nothing.
 func New(cfg Config) *Coordinator {
 	cfg.Limits.setDefaults()
+	if cfg.Observe == nil {
+		cfg.Observe = unobserved{}
+	}
 	c := &Coordinator{cfg: cfg, limits: cfg.Limits, log: cfg.Logger}
 	c.reset()
 	return c

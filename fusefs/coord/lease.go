@@ -153,6 +153,7 @@ func (c *Coordinator) recall(m *mutation, inos []fsop.Ino) bool {
 	asked, clear := c.holdersOf(m.session, inos, false)
 	for h, inos := range asked {
 		m.recalling++
+		c.cfg.Observe.Recalled()
 		c.ask(&fsop.Notice{Kind: fsop.NoticeRecall, Inos: inos}, &notice{session: h, inos: inos, waits: m})
 	}
 	return clear && len(asked) == 0

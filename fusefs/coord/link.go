@@ -132,6 +132,7 @@ func (c *Coordinator) reply(l *Link, id uint64, r *fsop.Reply) {
 }
 
 func (c *Coordinator) fail(l *Link, id uint64, f *fsop.Failure) {
+	c.cfg.Observe.Refused(f.Code)
 	c.send(l, frame{id: id, answer: &fsop.Answer{Failure: f}})
 }
 

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -21,7 +22,8 @@ type asking struct {
 	req   *fsop.Request
 	s     *session
 	term  uint64
-	wants []fsop.Ino // not leased exclusively to others before it is answered
+	wants []fsop.Ino    // not leased exclusively to others before it is answered
+	at    time.Duration // when it came (Mono)
 }
 
 // gate holds a query back until recalls are acknowledged.
@@ -47,7 +49,7 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 		return
 	}
 	l.queries++
-	c.execute(&asking{link: l, id: id, req: r, s: l.session, term: c.term})
+	c.execute(&asking{link: l, id: id, req: r, s: l.session, term: c.term, at: c.cfg.Clock.Mono()})
 }
 
 // execute answers a query, now or after what it waits for.
@@ -60,13 +62,19 @@ func (c *Coordinator) execute(q *asking) {
 			c.lock()
 			defer c.unlock()
 			c.fail(q.link, q.id, failure)
-			c.answered(q)
+			c.dismissed(q)
 		}
 	})
 }
 
-// answered ends a query.
+// answered ends a query that has its answer.
 func (c *Coordinator) answered(q *asking) {
+	c.cfg.Observe.Answered(false, c.cfg.Clock.Mono()-q.at)
+	c.dismissed(q)
+}
+
+// dismissed ends a query.
+func (c *Coordinator) dismissed(q *asking) {
 	q.link.queries--
 	c.noLongerWants(q)
 }
@@ -93,6 +101,8 @@ func (c *Coordinator) answerUnderLease(q *asking) bool {
 	switch {
 	case failure != nil:
 		c.fail(q.link, q.id, failure)
+		c.dismissed(q)
+		return true
 	case c.stillHolds(q.s, q.term, given, q.req.Op, rep):
 		c.reply(q.link, q.id, rep)
 	default:

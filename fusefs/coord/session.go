@@ -36,7 +36,6 @@ type session struct {
 	unapplied uint64            // those of them not applied
 
 	silentSince time.Duration // when link became nil
-	ending      bool          // it is being evicted: its term has passed and is not renewed
 }
 
 // mutation is one numbered operation on its way into the log.
@@ -45,9 +44,10 @@ type mutation struct {
 	link      *Link // where the answer goes, and
 	id        uint64
 	req       *fsop.Request
-	epoch     uint64     // of the session when it was proposed
-	recalling int        // notices that it waits for
-	wants     []fsop.Ino // not leased to anybody before it is proposed
+	epoch     uint64        // of the session when it was proposed
+	recalling int           // notices that it waits for
+	wants     []fsop.Ino    // not leased to anybody before it is proposed
+	at        time.Duration // when it came (Mono)
 }
 
 // control is an operation of the coordinator's own on its way into the log.
@@ -166,7 +166,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]bool{}}
 		c.sessions[sid] = s
 	}
-	if s.ending || a.Epoch == s.epoch && a.Try < s.try {
+	if c.evicting(sid) || a.Epoch == s.epoch && a.Try < s.try {
 		c.fail(l, id, c.notCoordinator()) // about to end, or overtaken by a later try
 		return
 	}
@@ -206,7 +206,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 	c.confirmed(l, id, func() {
 		s := l.session
-		if s == nil || s.link != l || s.ending {
+		if s == nil || s.link != l || c.evicting(s.id) {
 			c.fail(l, id, c.notCoordinator())
 			return
 		}
@@ -314,20 +314,28 @@ func (c *Coordinator) lapsed(sid uint64, now time.Duration) bool {
 	return now >= c.graceEnds
 }
 
-func (c *Coordinator) evictOnce(sid uint64) {
+// evicting reports whether a session is about to end. It gets no new term: until it
+// hears of its end it would go on as if its leases were good.
+func (c *Coordinator) evicting(sid uint64) bool {
 	for _, w := range c.control {
 		if e, ok := w.op.(*fsop.EvictSession); ok && e.Session == sid {
-			return
+			return true
 		}
 	}
-	s := c.sessions[sid]
-	if s == nil {
-		c.evict(sid, nil)
+	return false
+}
+
+func (c *Coordinator) evictOnce(sid uint64) {
+	if c.evicting(sid) {
 		return
 	}
-	s.ending = true
+	s := c.sessions[sid]
 	c.evict(sid, func(_ *fsop.Reply, f *fsop.Failure) {
-		if f == nil {
+		if f != nil {
+			return
+		}
+		c.cfg.Observe.Evicted()
+		if s != nil {
 			c.push(s.link, &fsop.Notice{Kind: fsop.NoticeResign}) // it learns the rest when it attaches
 		}
 	})

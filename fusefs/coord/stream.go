@@ -37,7 +37,7 @@ func (c *Coordinator) accept(l *Link, id uint64, r *fsop.Request) {
 	s := l.session
 	s.next++
 	s.busyAt = c.cfg.Clock.Mono()
-	s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r})
+	s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r, at: s.busyAt})
 }
 
 // repeat answers a number that was accepted before.
@@ -246,6 +246,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		s.flushTo = 0
 	}
 	if o, ok := it.Op.(*fsop.Ahead); ok {
+		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
 		c.deliverAhead(s, it.Seq, o, res)
 		return
 	}
@@ -254,6 +255,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		if res.Reply == nil {
 			return // acknowledged: nobody waits
 		}
+		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
 		rep := *res.Reply
 		s.noteReply(it.Op, &rep)
 		if res.Status == tree.Applied { // a stored answer may be of long ago

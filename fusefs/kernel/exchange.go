@@ -28,6 +28,10 @@ type exchange struct {
 	sub      uint32
 	op       fsop.Op // what was asked last
 
+	class Class      // for the observer
+	began time.Time  // likewise
+	errno fsop.Errno // of the answer
+
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stop   struct {
@@ -168,6 +172,7 @@ func (x *exchange) data(b []byte) {
 }
 
 func (x *exchange) header(length int, errno fsop.Errno) {
+	x.errno = errno
 	native.PutUint32(x.out[0:], uint32(length))
 	native.PutUint32(x.out[4:], uint32(-int32(errno)))
 	native.PutUint64(x.out[8:], x.id)
@@ -181,6 +186,7 @@ func (x *exchange) put(b []byte) {
 // answered closes the account of a request. The kernel refuses an answer only
 // when the connection is gone, and with it every handle.
 func (x *exchange) answered(err error) {
+	x.observe()
 	if err != nil && err != unix.ENOENT && err != unix.ENODEV {
 		x.s.log.Warn("answer refused by the kernel: " + err.Error())
 	}

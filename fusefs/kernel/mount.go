@@ -48,6 +48,7 @@ type Mount struct {
 	close    sync.Once
 	gone     chan struct{} // closed when the connection has ended
 	memo     memo
+	observer Observer // nil for none
 }
 
 // New mounts a filesystem. The kernel's requests wait until Serve answers them;

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"bazil.org/fuse"
 	"go.uber.org/zap"
@@ -43,6 +44,7 @@ type server struct {
 	syncer   Syncer
 	leaser   Leaser
 	memo     *memo
+	observer Observer // nil for none
 
 	baton   baton
 	flights flights
@@ -60,7 +62,7 @@ type server struct {
 
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
-		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo,
+		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, observer: m.observer,
 		caller: caller, waits: make(chan struct{}, waitsMax),
 	}
 	s.ended = sync.OnceFunc(func() {
@@ -113,6 +115,9 @@ func (s *server) work() {
 // it keeps x, and handle returns nil.
 func (s *server) handle(x *exchange, req fuse.Request) *exchange {
 	x.begin(req.Hdr())
+	if s.observer != nil {
+		x.class, x.began = classOf(req), time.Now()
+	}
 	x.dispatch(req)
 	if x.detached {
 		return nil

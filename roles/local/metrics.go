@@ -4,14 +4,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tak-os.org/tak-replicated/csi/local"
+	"tak-os.org/tak-replicated/roles/boot/metric"
 )
+
+// Metrics is what the local driver shows.
+var Metrics = metric.Table{Role: "local", Defs: []metric.Def{
+	{Name: "local_volumes", Kind: metric.Gauge, Labels: []string{"state"}, Help: "Volumes on this node, by state: free, acquired or deleting."},
+	{Name: "local_requested_bytes", Kind: metric.Gauge, Help: "Sum of the sizes that the volumes were asked for."},
+	{Name: "local_free_bytes", Kind: metric.Gauge, Help: "What is free in the volumes' filesystem."},
+}}
 
 var (
-	volumesDesc  = prometheus.NewDesc("tak_local_volumes", "Volumes on this node, by state.", []string{"state"}, nil)
-	capacityDesc = prometheus.NewDesc("tak_local_requested_bytes", "Sum of the sizes that the volumes were asked for.", nil, nil)
-	freeDesc     = prometheus.NewDesc("tak_local_free_bytes", "What is free in the volumes' filesystem.", nil, nil)
+	volumesDesc  = Metrics.Get("local_volumes").Desc(nil)
+	capacityDesc = Metrics.Get("local_requested_bytes").Desc(nil)
+	freeDesc     = Metrics.Get("local_free_bytes").Desc(nil)
 )
-
 // metrics counts volumes when it is asked.
 type metrics struct{ driver *local.Driver }
 

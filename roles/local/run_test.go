@@ -71,14 +71,14 @@ func TestRole(t *testing.T) {
 		t.Errorf("publication of an acquired volume: %v", err)
 	}
 	for path, want := range map[string]string{
-		"/metrics": `tak_local_volumes{state="acquired"} 1`,
+		"/metrics": `tak_replicated_local_volumes{state="acquired"} 1`,
 		"/healthz": "ok", "/readyz": "ok",
 	} {
 		if got := get(t, "http://"+c.Boot.MetricsAddr+path); !strings.Contains(got, want) {
 			t.Errorf("%s lacks %q: %.2000s", path, want, got)
 		}
 	}
-	if got := get(t, "http://"+c.Boot.MetricsAddr+"/metrics"); !strings.Contains(got, `tak_calls_seconds_count{code="FailedPrecondition",method="NodePublishVolume",service="csi"} 1`) {
+	if got := get(t, "http://"+c.Boot.MetricsAddr+"/metrics"); !strings.Contains(got, `tak_replicated_call_duration_seconds_count{code="FailedPrecondition",method="NodePublishVolume",service="csi"} 1`) {
 		t.Error("calls are not counted")
 	}
 	if err := host.Release(t.Context(), q); err != nil {

@@ -44,6 +44,13 @@ func (q *queue) add(name string) {
 	q.poke()
 }
 
+// length counts the volumes that are due now.
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.ready)
+}
+
 func (q *queue) poke() {
 	select {
 	case q.wake <- struct{}{}:

@@ -58,6 +58,14 @@ func (m *manager) list() []*api.ReplicatedVolume {
 	return nil
 }
 
+// queued counts the volumes that are due now.
+func (m *manager) queued() int {
+	if q := m.queue.Load(); q != nil {
+		return q.length()
+	}
+	return 0
+}
+
 // due asks the reconciler, if it is this process's, to look at a volume now.
 func (m *manager) due(name string) {
 	if q := m.queue.Load(); q != nil {
@@ -91,7 +99,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(identity s
 func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 	ops := m.cfg.Boot.NewOps()
 	ops.Registry.MustRegister(m.metrics.all()...)
-	ops.Registry.MustRegister(inventory{m.list})
+	ops.Registry.MustRegister(inventory{m.list, m.queued})
 	if err := os.MkdirAll(filepath.Dir(m.cfg.Socket), 0o755); err != nil {
 		return err
 	}

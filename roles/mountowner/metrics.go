@@ -1,45 +1,94 @@
 package mountowner
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics reads the mounts' state when it is asked.
 type metrics struct {
-	owner                              *Owner
-	mounts, attached, inFlight, lostBy *prometheus.Desc
+	owner  *Owner
+	gauges []*prometheus.Desc
+	expire *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*metrics)(nil)
 
+// sums are gauges of a volume's mounts taken together.
+var sums = []string{
+	"mounts", "mounts_attached", "mounts_resumed", "client_operations", "client_operations_limit",
+	"client_cached_inodes", "client_cached_bytes",
+}
+
 func newMetrics(o *Owner) *metrics {
-	labels := []string{"volume", "mountpoint"}
-	return &metrics{
-		owner:    o,
-		mounts:   prometheus.NewDesc("tak_mounts", "Mounts of this process.", nil, nil),
-		attached: prometheus.NewDesc("tak_mount_attached", "1 when the mount's session is attached to the coordinator.", labels, nil),
-		inFlight: prometheus.NewDesc("tak_mount_operations_in_flight", "Operations without an answer.", labels, nil),
-		lostBy:   prometheus.NewDesc("tak_mount_sessions_lost_total", "Sessions that ended under the mount.", labels, nil),
+	m := &metrics{owner: o, expire: Metrics.Get("client_credential_expiry_timestamp_seconds").Desc(nil)}
+	for _, name := range sums {
+		m.gauges = append(m.gauges, Metrics.Get(name).Desc(nil))
 	}
+	return m
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.mounts, m.attached, m.inFlight, m.lostBy} {
+	for _, d := range m.gauges {
 		ch <- d
 	}
+	ch <- m.expire
+}
+
+// sum is what the mounts of one volume have together, in the order of sums.
+type sum struct {
+	values [7]float64
+	expiry map[string]time.Time
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	list := m.owner.Mounts()
-	ch <- prometheus.MustNewConstMetric(m.mounts, prometheus.GaugeValue, float64(len(list)))
-	for _, s := range list {
-		attached := 0.0
-		if s.Session.Coordinator != 0 {
-			attached = 1
+	byVolume := map[string]*sum{}
+	m.owner.mu.Lock()
+	for _, mt := range m.owner.mu.mounts {
+		s := byVolume[mt.spec.Volume]
+		if s == nil {
+			s = &sum{expiry: map[string]time.Time{}}
+			byVolume[mt.spec.Volume] = s
 		}
-		labels := []string{s.Volume, s.Mountpoint}
-		ch <- prometheus.MustNewConstMetric(m.attached, prometheus.GaugeValue, attached, labels...)
-		ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(s.Session.InFlight), labels...)
-		ch <- prometheus.MustNewConstMetric(m.lostBy, prometheus.CounterValue, float64(s.Session.Lost), labels...)
+		s.add(mt)
+	}
+	m.owner.mu.Unlock()
+	for volume, s := range byVolume {
+		for i, d := range m.gauges {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s.values[i], volume)
+		}
+		for what, at := range s.expiry {
+			ch <- prometheus.MustNewConstMetric(m.expire, prometheus.GaugeValue, float64(at.Unix()), volume, what)
+		}
+	}
+}
+
+func (s *sum) add(m *mount) {
+	s.values[0]++
+	if k := m.kernel.Load(); k != nil && k.Resumed() {
+		s.values[2]++
+	}
+	if session := m.session.Load(); session != nil {
+		if session.Status().Coordinator != 0 {
+			s.values[1]++
+		}
+		st := session.Stats()
+		for i, n := range []int{st.InFlight, st.InFlightMost, st.CachedInodes, st.CachedBytes} {
+			s.values[3+i] += float64(n)
+		}
+	}
+	if c := m.creds.Load(); c != nil {
+		s.expires("certificate", c.NotAfter())
+		s.expires("token", c.TokenExpires())
+	}
+}
+
+// expires keeps the first expiry of a kind.
+func (s *sum) expires(what string, at time.Time) {
+	if old, ok := s.expiry[what]; !at.IsZero() && (!ok || at.Before(old)) {
+		s.expiry[what] = at
 	}
 }

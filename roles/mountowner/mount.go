@@ -45,11 +45,13 @@ type mount struct {
 	refused atomic.Bool // ended because the volume is another node's
 	session atomic.Pointer[client.Session]
 	kernel  atomic.Pointer[kernel.Mount]
+	creds   atomic.Pointer[pki.Credentials]
+	tally   *tally
 }
 
-func newMount(ctx context.Context, spec Spec, log *zap.Logger) *mount {
+func newMount(ctx context.Context, spec Spec, t *tally, log *zap.Logger) *mount {
 	m := &mount{
-		spec: spec, since: time.Now().UTC(), up: make(chan struct{}), ended: make(chan struct{}),
+		spec: spec, tally: t, since: time.Now().UTC(), up: make(chan struct{}), ended: make(chan struct{}),
 		log: log.With(zap.String("volume", spec.Volume), zap.String("mountpoint", spec.Mountpoint)),
 	}
 	m.ctx, m.cancel = context.WithCancel(ctx)
@@ -83,6 +85,8 @@ func (m *mount) run(open func() (*kernel.Mount, error)) error {
 	if err != nil {
 		return err
 	}
+	m.creds.Store(creds)
+	k.Observe(m.tally)
 	m.kernel.Store(k)
 	s, err := client.New(m.clientConfig(members, creds, k))
 	if err != nil {
@@ -173,7 +177,7 @@ func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k 
 		DropName: k.DropName, Linger: k.Linger, Spawn: func(f func()) { go f() },
 		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name, Owner: m.spec.Owner,
 		Token:      func() []byte { return m.token(creds) },
-		QuorumWait: m.spec.quorumWait(), Logger: m.log.Named("session"),
+		QuorumWait: m.spec.quorumWait(), Observe: m.tally, Logger: m.log.Named("session"),
 	}
 }
 

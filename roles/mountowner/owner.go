@@ -27,8 +27,9 @@ type Owner struct {
 	link *kernel.Link // to the keeper, or nil
 	idle sync.WaitGroup
 
-	places Places        // where a node's frontend may have mounts
-	busy   durable.Keyed // paths that are worked on
+	tallies *tallies
+	places  Places        // where a node's frontend may have mounts
+	busy    durable.Keyed // paths that are worked on
 
 	mu struct {
 		sync.Mutex
@@ -68,7 +69,7 @@ func NewOwner(log *zap.Logger) *Owner {
 }
 
 func newOwner(log *zap.Logger, link *kernel.Link) *Owner {
-	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{})}
+	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{}), tallies: newTallies()}
 	o.mu.mounts = map[string]*mount{}
 	return o
 }
@@ -103,7 +104,7 @@ func (o *Owner) begin(spec Spec) (m *mount, there bool, err error) {
 		}
 		return m, true, nil
 	}
-	m = newMount(o.mu.ctx, spec, o.log)
+	m = newMount(o.mu.ctx, spec, o.tallies.of(spec.Volume), o.log)
 	o.mu.mounts[spec.Mountpoint] = m
 	return m, false, nil
 }
@@ -257,6 +258,7 @@ func (o *Owner) Health() Health {
 // Observe adds the owner's metrics and readiness to ops.
 func (o *Owner) Observe(ops *boot.Ops) {
 	ops.Registry.MustRegister(newMetrics(o))
+	ops.Registry.MustRegister(o.tallies.all()...)
 	ops.AddReady("mounts", o.ready)
 }
 

@@ -12,6 +12,7 @@ import (
 	"tak-os.org/tak-replicated/csi/server"
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/boot/metric"
 )
 
 // Config is what the role's flags say.
@@ -82,9 +83,15 @@ func Run(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	return g.Run(ctx)
 }
 
+// Metrics is what the per-node driver shows.
+var Metrics = metric.Table{Role: "per-node", Defs: []metric.Def{
+	{Name: "per_node_copies", Kind: metric.Gauge, Help: "Copies on this node."},
+	{Name: "per_node_copies_held", Kind: metric.Gauge, Help: "Copies that a Pod holds."},
+}}
+
 var (
-	copiesDesc = prometheus.NewDesc("tak_pernode_copies", "Copies on this node.", nil, nil)
-	heldDesc   = prometheus.NewDesc("tak_pernode_held", "Copies that a Pod holds.", nil, nil)
+	copiesDesc = Metrics.Get("per_node_copies").Desc(nil)
+	heldDesc   = Metrics.Get("per_node_copies_held").Desc(nil)
 )
 
 // metrics counts copies when it is asked.

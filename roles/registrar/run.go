@@ -9,7 +9,15 @@ import (
 
 	"tak-os.org/tak-replicated/csi/registrar"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/boot/metric"
 )
+
+// Metrics is what the registrar shows.
+var Metrics = metric.Table{Role: "registrar", Defs: []metric.Def{
+	{Name: "registrar_registered", Kind: metric.Gauge, Labels: []string{"socket"}, Help: "1 when the kubelet has taken the driver in."},
+}}
+
+var registered = Metrics.Get("registrar_registered")
 
 // Config is what the role's flags say.
 type Config struct {
@@ -59,8 +67,7 @@ func Run(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 		r := registrar.New(d, c.Folder, registrar.DefaultRetry, log.Named("registrar"))
 		ops.AddReady(d.Socket, r.Registered)
 		ops.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "tak_registrar_registered", Help: "1 when the kubelet has taken the driver in.",
-			ConstLabels: prometheus.Labels{"socket": d.KubeletSocket},
+			Name: registered.Full(), Help: registered.Help, ConstLabels: prometheus.Labels{"socket": d.KubeletSocket},
 		}, func() float64 {
 			if r.Registered() == nil {
 				return 1

@@ -30,6 +30,7 @@ type Host struct {
 	workers places
 	starts  places
 	bounds  worker.Bounds
+	metrics *metrics
 	began   time.Time
 	running sync.WaitGroup
 
@@ -63,7 +64,8 @@ func New(cfg Config, cluster Cluster, storage Storage, ops *boot.Ops, log *zap.L
 	h.mu.volumes = map[string]*api.ReplicatedVolume{}
 	h.mu.dirty, h.mu.told = map[string]bool{}, map[string]string{}
 	ops.AddReady("replicas", h.ready)
-	ops.Registry.MustRegister(newMetrics(h))
+	h.metrics = newMetrics(h)
+	ops.Registry.MustRegister(h.metrics)
 	return h, nil
 }
 
@@ -206,7 +208,8 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 }
 
 // unwanted handles a replica that no volume asks of this host. What was released
-// is forgotten. A life that never ran and was placed elsewhere is released. All
+// is forgotten. A life that never ran and was placed elsewhere is released, and so is
+// one that a later one has replaced. All
 // else stays as it is: what the API does not say is no reason to end anything.
 func (h *Host) unwanted(r *replica, v *api.ReplicatedVolume) {
 	a := r.wantedNow()
@@ -218,12 +221,46 @@ func (h *Host) unwanted(r *replica, v *api.ReplicatedVolume) {
 		return
 	}
 	spec := v.Replica(a.Index)
+	if spec != nil && spec.Incarnation > a.Incarnation && !a.Release {
+		// A later life has taken its place, and nobody waits for this one any more.
+		a.Release, a.Retired = true, true
+		r.want(a)
+		return
+	}
 	r.mu.Lock()
 	ran := r.mu.status.Initialized
 	r.mu.Unlock()
 	if !ran && !a.Initialised && spec != nil && spec.Incarnation == a.Incarnation && spec.Node != h.cfg.Node && !a.Release {
 		a.Release = true
 		r.want(a)
+	}
+}
+
+// locate finds lives of a volume that are about to take another's place: until then
+// their Service leads to that one, and the volume's status says where they are.
+func (h *Host) locate(volume string) func(replica string, incarnation uint64) (addr, serverName string, ok bool) {
+	return func(replica string, incarnation uint64) (addr, serverName string, ok bool) {
+		h.mu.Lock()
+		v := h.mu.volumes[volume]
+		h.mu.Unlock()
+		if v == nil {
+			return "", "", false
+		}
+		for _, r := range v.Spec.Replicas {
+			if api.ReplicaName(volume, r.Index) != replica || uint64(r.Incarnation) != incarnation || v.Joining(r.Index) == nil {
+				continue
+			}
+			st := v.ReplicaStatus(r.Index)
+			if st == nil || st.Address == "" {
+				return "", "", false
+			}
+			addr = st.Address
+			if h.cfg.Reach != nil {
+				addr = h.cfg.Reach(addr)
+			}
+			return addr, api.ServiceDNS(volume, r.Index, h.cfg.Namespace, h.cfg.ClusterDomain), true
+		}
+		return "", "", false
 	}
 }
 
@@ -278,7 +315,9 @@ func (h *Host) report(ctx context.Context) error {
 		h.mu.dirty = map[string]bool{}
 		h.mu.Unlock()
 		for volume := range dirty {
-			if err := h.write(ctx, volume); err != nil && ctx.Err() == nil {
+			err := h.write(ctx, volume)
+			h.metrics.wrote(err)
+			if err != nil && ctx.Err() == nil {
 				h.log.Info("write status", zap.String("volume", volume), zap.Error(err))
 				h.tell(volume)
 				quiet = time.Now().Add(h.cfg.retry())

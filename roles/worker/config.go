@@ -42,6 +42,10 @@ type Config struct {
 	// Join says that the replica joins a log that exists: initialised, it waits
 	// for a checkpoint instead of beginning with the first members.
 	Join bool
+	// Locate, if not nil, tells where a life of a replica is reached if that is not where
+	// Members says: one that is about to take another's place. It is asked from any
+	// goroutine, at every attempt to connect.
+	Locate func(replica string, incarnation uint64) (addr, serverName string, ok bool)
 	// Bounds are shared with the other workers of the process.
 	Bounds Bounds
 	// Inspect, if not nil, is called before ready with a function that makes

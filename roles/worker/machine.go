@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/coord"
 	"tak-os.org/tak-replicated/fusefs/tree"
@@ -19,6 +20,7 @@ type machine struct {
 	// moved tells the housekeeping that leadership has changed.
 	moved  chan struct{}
 	bounds Bounds
+	counts *counts   // nil: nobody counts
 	scrub  *scrubber // nil: entries of scrubs only count
 }
 
@@ -29,6 +31,10 @@ func newMachine(t *tree.Tree, c *coord.Coordinator) *machine {
 }
 
 func (m *machine) Apply(entries []raftlog.Entry) error {
+	if m.counts != nil {
+		began := time.Now()
+		defer func() { m.counts.applies.Observe(time.Since(began).Seconds()) }()
+	}
 	for i := range entries {
 		if isScrub(entries[i].Data) {
 			if err := m.applyScrub(&entries[i]); err != nil {
@@ -71,11 +77,18 @@ func (m *machine) wake() {
 }
 
 func (m *machine) BeginCheckpoint(extra []byte) (func(context.Context) (uint64, error), error) {
+	began := time.Now()
 	finish, err := m.Tree.BeginCheckpoint(extra)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (uint64, error) { return m.bounds.captured(ctx, finish) }, nil
+	return func(ctx context.Context) (uint64, error) {
+		oldest, err := m.bounds.captured(ctx, finish)
+		if err == nil && m.counts != nil {
+			m.counts.checkpoints.Observe(time.Since(began).Seconds())
+		}
+		return oldest, err
+	}, nil
 }
 
 func (m *machine) Checkpoint() (raftlog.CheckpointReader, error) {

@@ -1,56 +1,53 @@
 package worker
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tak-os.org/tak-replicated/fusefs/coord"
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog"
 )
 
-// metrics reads a replica's state when it is asked.
+// metrics are one replica's: what is counted while it works, and what is read
+// when somebody asks.
 type metrics struct {
 	r      *replica
 	gauges []gauge
+	counts *counts
+	expiry func() map[string]time.Time
+	expire *prometheus.Desc
 }
 
 type gauge struct {
 	desc  *prometheus.Desc
-	value func(*Report) float64
+	kind  prometheus.ValueType
+	value func(*scene) float64
+}
+
+// scene is a replica's state at one moment.
+type scene struct {
+	Report
+	log        raftlog.Status
+	coord      coord.Stats
+	checkpoint tree.CheckpointInfo
 }
 
 var _ prometheus.Collector = (*metrics)(nil)
 
-func newMetrics(r *replica) *metrics {
-	labels := prometheus.Labels{"volume": r.cfg.Volume, "replica": r.cfg.Replica}
-	m := &metrics{r: r}
-	add := func(name, help string, value func(*Report) float64) {
-		m.gauges = append(m.gauges, gauge{prometheus.NewDesc("tak_replica_"+name, help, nil, labels), value})
+func newMetrics(r *replica, c *counts, expiry func() map[string]time.Time) *metrics {
+	labels := r.cfg.labels()
+	m := &metrics{r: r, counts: c, expiry: expiry, expire: Metrics.Get("credential_expiry_timestamp_seconds").Desc(labels)}
+	for _, v := range values {
+		d := Metrics.Get(v.name)
+		m.gauges = append(m.gauges, gauge{d.Desc(labels), d.Type(), v.value})
 	}
-	add("coordinator", "1 when this replica's worker is the coordinator.", func(r *Report) float64 { return truth(r.Role == "coordinator") })
-	add("coordinator_known", "1 when the replica knows a coordinator.", func(r *Report) float64 { return truth(r.Coordinator != 0) })
-	add("serving", "1 when the replica's state is complete enough to be read.", func(r *Report) float64 { return truth(r.Serving) })
-	add("term", "Raft term.", func(r *Report) float64 { return float64(r.Term) })
-	add("commit_index", "Log index known to be on a quorum.", func(r *Report) float64 { return float64(r.Commit) })
-	add("applied_index", "Log index applied to the replica's files.", func(r *Report) float64 { return float64(r.Applied) })
-	add("checkpoint_index", "Log index of the newest checkpoint.", func(r *Report) float64 { return float64(r.Checkpoint) })
-	add("journal_bytes", "Disk space of the journal.", func(r *Report) float64 { return float64(r.Journal.Bytes) })
-	add("sessions", "Sessions in the log.", func(r *Report) float64 { return float64(len(r.Sessions)) })
-	add("connections", "Connections to the replica's port.", func(r *Report) float64 { return float64(r.Conns) })
-	add("used_bytes", "Bytes allocated by files.", func(r *Report) float64 { return float64(r.Space.UsedBytes) })
-	add("used_inodes", "Inodes in use.", func(r *Report) float64 { return float64(r.Space.UsedInodes) })
-	add("disk_bytes", "Size of the replica's disk.", func(r *Report) float64 { return float64(r.Space.DiskBytes) })
-	add("disk_free_bytes", "Free space of the replica's disk.", func(r *Report) float64 { return float64(r.Space.DiskFree) })
-	add("scrub_rounds", "Complete scrubs since the start.", func(r *Report) float64 { return float64(r.Scrub.Rounds) })
-	add("scrub_read_bytes", "Bytes of contents compared with their checksums since the start.", func(r *Report) float64 { return float64(r.Scrub.Bytes) })
-	add("scrub_damaged_pages", "Damaged pages found since the start, by scrubs and by reads.", func(r *Report) float64 { return float64(r.Scrub.Found) })
-	add("scrub_mended_pages", "Damaged pages mended from other replicas since the start.", func(r *Report) float64 { return float64(r.Scrub.Mended) })
-	add("scrub_left_pages", "Damaged pages that the last scrub could not mend.", func(r *Report) float64 { return float64(r.Scrub.Left) })
-	add("scrub_differing_ranges", "Ranges of records on which the replicas did not agree since the start.", func(r *Report) float64 { return float64(r.Scrub.Differs) })
-	add("members_behind_entries_max", "Entries that the member furthest behind lacks; the coordinator knows.", func(r *Report) float64 {
-		var lag uint64
-		for _, m := range r.Members {
-			lag = max(lag, m.Lag)
-		}
-		return float64(lag)
-	})
 	return m
+}
+
+func (c *Config) labels() prometheus.Labels {
+	return prometheus.Labels{"volume": c.Volume, "replica": c.Replica}
 }
 
 // Describe implements prometheus.Collector.
@@ -58,14 +55,115 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, g := range m.gauges {
 		ch <- g.desc
 	}
+	ch <- m.expire
+	for _, c := range m.counts.all() {
+		c.Describe(ch)
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	rep := m.r.report()
+	s := scene{Report: m.r.report(), log: m.r.group.Status(), coord: m.r.coord.Stats()}
+	s.checkpoint, _ = m.r.tree.NewestCheckpoint() // zeroes when it is closed
 	for _, g := range m.gauges {
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(&rep))
+		ch <- prometheus.MustNewConstMetric(g.desc, g.kind, g.value(&s))
 	}
+	for what, at := range m.expiry() {
+		ch <- prometheus.MustNewConstMetric(m.expire, prometheus.GaugeValue, float64(at.Unix()), what)
+	}
+	for _, c := range m.counts.all() {
+		c.Collect(ch)
+	}
+}
+
+// values are the metrics that are read when they are asked for.
+var values = []struct {
+	name  string
+	value func(*scene) float64
+}{
+	{"replica_coordinator", func(s *scene) float64 { return truth(s.Role == "coordinator") }},
+	{"replica_coordinator_known", func(s *scene) float64 { return truth(s.Coordinator != 0) }},
+	{"replica_serving", func(s *scene) float64 { return truth(s.Serving) }},
+	{"replica_start_timestamp_seconds", func(s *scene) float64 { return seconds(s.Started) }},
+	{"replica_term", func(s *scene) float64 { return float64(s.Term) }},
+	{"replica_commit_index", func(s *scene) float64 { return float64(s.Commit) }},
+	{"replica_applied_index", func(s *scene) float64 { return float64(s.Applied) }},
+	{"replica_apply_lag_entries", func(s *scene) float64 { return float64(s.Commit - min(s.Commit, s.Applied)) }},
+	{"replica_member_lag_entries_max", func(s *scene) float64 {
+		var lag uint64
+		for _, m := range s.Members {
+			lag = max(lag, m.Lag)
+		}
+		return float64(lag)
+	}},
+	{"replica_members", func(s *scene) float64 { return float64(len(s.Members)) }},
+	{"replica_members_active", func(s *scene) float64 {
+		n := 0
+		for _, m := range s.Members {
+			if m.Active {
+				n++
+			}
+		}
+		return float64(n)
+	}},
+	{"replica_journal_bytes", func(s *scene) float64 { return float64(s.Journal.Bytes) }},
+	{"replica_journal_limit_bytes", func(s *scene) float64 { return float64(s.log.JournalMost) }},
+	{"replica_journal_entries", func(s *scene) float64 { return float64(s.Journal.Last + 1 - min(s.Journal.Last+1, s.Journal.First)) }},
+	{"replica_checkpoint_index", func(s *scene) float64 { return float64(s.Checkpoint) }},
+	{"replica_checkpoint_timestamp_seconds", func(s *scene) float64 { return seconds(s.checkpoint.Named) }},
+	{"replica_checkpoint_metadata_bytes", func(s *scene) float64 { return float64(s.checkpoint.MetadataBytes) }},
+	{"replica_proposals", func(s *scene) float64 { return float64(s.log.Proposals) }},
+	{"replica_proposals_limit", func(s *scene) float64 { return float64(s.log.ProposalsMost) }},
+	{"replica_proposal_bytes", func(s *scene) float64 { return float64(s.log.ProposalBytes) }},
+	{"replica_proposal_limit_bytes", func(s *scene) float64 { return float64(s.log.ProposalBytesMost) }},
+	{"replica_sessions", func(s *scene) float64 { return float64(len(s.Sessions)) }},
+	{"replica_sessions_opened_total", func(s *scene) float64 { return float64(s.Opened) }},
+	{"replica_sessions_attached", func(s *scene) float64 { return float64(s.coord.Attached) }},
+	{"replica_leases", func(s *scene) float64 { return float64(s.coord.Leases) }},
+	{"replica_mutations_waiting", func(s *scene) float64 { return float64(s.coord.Waiting) }},
+	{"replica_mutations_in_log", func(s *scene) float64 { return float64(s.coord.Unlanded) }},
+	{"replica_entries_in_log", func(s *scene) float64 { return float64(s.coord.Proposed) }},
+	{"replica_entries_in_log_limit", func(s *scene) float64 { return float64(s.coord.ProposedMost) }},
+	{"replica_lock_waits", func(s *scene) float64 { return float64(s.coord.Parked) }},
+	{"replica_connections", func(s *scene) float64 { return float64(s.Conns) }},
+	{"replica_used_bytes", func(s *scene) float64 { return float64(s.Space.UsedBytes) }},
+	{"replica_used_inodes", func(s *scene) float64 { return float64(s.Space.UsedInodes) }},
+	{"replica_quota_bytes", func(s *scene) float64 { return float64(s.Space.LimitBytes) }},
+	{"replica_quota_inodes", func(s *scene) float64 { return float64(s.Space.LimitInodes) }},
+	{"replica_disk_bytes", func(s *scene) float64 { return float64(s.Space.DiskBytes) }},
+	{"replica_disk_free_bytes", func(s *scene) float64 { return float64(s.Space.DiskFree) }},
+	{"replica_disk_reserve_bytes", func(s *scene) float64 { return float64(s.Space.Reserve) }},
+	{"replica_rebuild_receiving", func(s *scene) float64 { return truth(s.Rebuild != nil) }},
+	{"replica_rebuild_received_bytes", func(s *scene) float64 {
+		if s.Rebuild == nil {
+			return 0
+		}
+		return float64(s.Rebuild.Bytes)
+	}},
+	{"replica_rebuilds_sending", func(s *scene) float64 {
+		n := 0
+		for _, m := range s.Members {
+			if m.Rebuild != nil {
+				n++
+			}
+		}
+		return float64(n)
+	}},
+	{"replica_rebuild_sent_bytes", func(s *scene) float64 {
+		var n uint64
+		for _, m := range s.Members {
+			if m.Rebuild != nil {
+				n += m.Rebuild.Bytes
+			}
+		}
+		return float64(n)
+	}},
+	{"replica_scrub_rounds_total", func(s *scene) float64 { return float64(s.Scrub.Rounds) }},
+	{"replica_scrub_read_bytes_total", func(s *scene) float64 { return float64(s.Scrub.Bytes) }},
+	{"replica_scrub_damaged_pages_total", func(s *scene) float64 { return float64(s.Scrub.Found) }},
+	{"replica_scrub_mended_pages_total", func(s *scene) float64 { return float64(s.Scrub.Mended) }},
+	{"replica_scrub_left_pages", func(s *scene) float64 { return float64(s.Scrub.Left) }},
+	{"replica_scrub_differing_ranges_total", func(s *scene) float64 { return float64(s.Scrub.Differs) }},
 }
 
 func truth(b bool) float64 {
@@ -73,4 +171,12 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// seconds is a time as Prometheus wants it, 0 for none.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }

@@ -52,6 +52,7 @@ type replica struct {
 	space     space
 	witness   *witness
 	scrub     scrubber
+	counts    *counts
 	spawned   sync.WaitGroup
 }
 
@@ -93,7 +94,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	if own {
 		ops = cfg.Boot.NewOps()
 	}
-	m := newMetrics(r)
+	m := newMetrics(r, r.counts, func() map[string]time.Time {
+		return map[string]time.Time{"server": server.NotAfter(), "peer": peer.NotAfter()}
+	})
 	ops.AddReady(cfg.Replica, r.ready)
 	ops.Registry.MustRegister(m)
 	defer ops.Registry.Unregister(m)
@@ -175,6 +178,7 @@ func credentials(trust string, log *zap.Logger) (server, peer *pki.Credentials, 
 // open puts the replica together. Nothing runs yet.
 func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) error {
 	fs := disk.OS()
+	r.counts = newCounts(r.cfg.labels())
 	var err error
 	r.tree, err = tree.Open(tree.Config{
 		FS: fs, Dir: filepath.Join(r.cfg.Dir, "tree"), Cache: sharedCache(), Log: r.log, ReserveBytes: r.cfg.ReserveBytes, Repair: repair{r},
@@ -189,10 +193,12 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	r.coord = coord.New(coord.Config{
 		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
-		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Room: r.space.room, Logger: r.log.Named("coordinator"),
+		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Room: r.space.room,
+		Observe: logged{r.counts}, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
 	r.scrub.r = r
+	r.machine.counts = r.counts
 	r.machine.scrub = &r.scrub
 	r.machine.bounds = r.cfg.Bounds
 	r.transport = transport.New(transport.Config{
@@ -213,12 +219,16 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 
 // logConfig is the log's configuration.
 func (r *replica) logConfig(fs disk.FS) raftlog.Config {
-	return raftlog.Config{
+	c := raftlog.Config{
 		FS: fs, Dir: filepath.Join(r.cfg.Dir, "log"), Expect: r.cfg.identity(), Machine: r.machine, Transport: r.transport,
 		Clock: wallclock.Clock{}, Rand: rand.NewPCG(random(), random()), Log: r.log,
 		Rebuilds: r.rebuilds(),
 		Limits:   raftlog.Limits{CheckpointBytes: r.cfg.CheckpointBytes, JournalBytes: r.cfg.JournalBytes},
 	}
+	if r.counts != nil {
+		c.Observe = r.counts
+	}
+	return c
 }
 
 func (r *replica) rebuilds() *snapshot.Limits {
@@ -243,6 +253,11 @@ func (r *replica) openGroup(fs disk.FS) error {
 }
 
 func (r *replica) peer(m raftlog.Member) transport.Peer {
+	if r.cfg.Locate != nil {
+		if addr, name, ok := r.cfg.Locate(m.Replica, m.Incarnation); ok {
+			return transport.Peer{Addr: addr, ServerName: name}
+		}
+	}
 	known, ok := r.cfg.place(m.Replica)
 	if !ok {
 		return transport.Peer{}

@@ -108,6 +108,10 @@ func (c *Credentials) Identity() Identity { return c.cur.Load().identity }
 // NotAfter is when the present certificate expires.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().leaf.NotAfter }
 
+// TokenExpires is when the present bearer token expires; the zero time when there
+// is none.
+func (c *Credentials) TokenExpires() time.Time { return c.cur.Load().tokenUntil }
+
 // Token returns the present bearer token, or ErrNoToken or ErrTokenExpired.
 func (c *Credentials) Token() (string, error) {
 	m := c.cur.Load()

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// Observer is told what a session does. It must not block or call the session.
+type Observer interface {
+	// FromMemory follows each query that was answered without asking anybody.
+	FromMemory()
+	// Called follows each other operation; failure is nil for one that has a
+	// reply, whatever its errno.
+	Called(mutation bool, took time.Duration, failure error)
+	// Attached follows each time that a coordinator has taken the session in.
+	Attached()
+	// Lost follows the end of a session of the log under its mount.
+	Lost()
+}
+
+type unobserved struct{}
+
+func (unobserved) FromMemory()                       {}
+func (unobserved) Called(bool, time.Duration, error) {}
+func (unobserved) Attached()                         {}
+func (unobserved) Lost()                             {}
+
+// Stats is what a session holds now.
+type Stats struct {
+	InFlight     int // operations without an answer
+	InFlightMost int // mutations that may be
+	CachedInodes int // of which memory knows something
+	CachedBytes  int // of contents in memory
+}
+
+// Stats returns what the session holds.
+func (s *Session) Stats() Stats {
+	st := Stats{InFlightMost: bytesInFlight / perMutation}
+	s.mu.Lock()
+	st.InFlight = len(s.mu.window)
+	for _, c := range s.mu.pending {
+		if c.seq == 0 {
+			st.InFlight++
+		}
+	}
+	s.mu.Unlock()
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	st.CachedInodes, st.CachedBytes = len(s.cache.hot)+len(s.cache.cold), s.cache.small.bytes
+	return st
+}
+
+// asked is a call with its time taken.
+func (s *Session) asked(mutation bool, call func() (*fsop.Reply, error)) (*fsop.Reply, error) {
+	began := s.cfg.Clock.Mono()
+	rep, err := call()
+	s.cfg.Observe.Called(mutation, s.cfg.Clock.Mono()-began, err)
+	return rep, err
+}
