@@ -101,10 +101,11 @@ func (k *keeper) stop() error {
 			_ = k.child.cmd.Process.Kill()
 		case e := <-k.events:
 			if e.child != nil {
-				if exit := (*exec.ExitError)(nil); errors.As(e.err, &exit) {
+				exit := (*exec.ExitError)(nil)
+				if errors.As(e.err, &exit) && (exit.Exited() || len(k.mounts) > 0) {
 					return fmt.Errorf("keeper: serving process: %w", exit)
 				}
-				return nil
+				return nil // also if it was killed on its way out, when it had unmounted everything and hung up: see gone
 			}
 			k.handle(e) // it may still hand mounts back
 		}
