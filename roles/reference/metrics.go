@@ -46,7 +46,7 @@ func Tables() (tables []*metric.Table) {
 func Metrics(w io.Writer) {
 	fmt.Fprint(w, "# Metrics\n\n<!-- Made by `go test ./roles/reference -update`; edit the tables of the roles. -->\n\n",
 		"Every role serves its metrics under `/metrics` at `--metrics-addr`, beside those of Go's runtime and of\n",
-		"the process (`go_…`, `process_…`). `manifests/monitoring` has a dashboard and\n",
+		"the process (`go_…`, `process_…`). [manifests/monitoring](../manifests/monitoring/README.md) has a dashboard and\n",
 		"alert rules made of them. Labels are few: `volume` is the volume's UID, `replica` the replica's name.\n",
 		"A counter starts again at 0 with its process. Histograms are of seconds.\n")
 	for _, s := range Sections {

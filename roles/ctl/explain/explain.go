@@ -21,19 +21,20 @@ type Where string
 
 // Places in the order in which the runbook lists them.
 const (
-	Condition Where = "Condition of a ReplicatedVolume"
-	Reason    Where = "Reason of a condition or Event"
-	Host      Where = "Reason of a replica (status.replicas)"
-	Failure   Where = "Failure of an operation (logs, EIO)"
-	Errno     Where = "Error that an application sees"
-	Exit      Where = "Exit code of a process"
+	AlertPlace Where = "Alert"
+	Condition  Where = "Condition of a ReplicatedVolume"
+	Reason     Where = "Reason of a condition or Event"
+	Host       Where = "Reason of a replica (status.replicas)"
+	Failure    Where = "Failure of an operation (logs, EIO)"
+	Errno      Where = "Error that an application sees"
+	Exit       Where = "Exit code of a process"
 )
 
-var places = []Where{Condition, Reason, Host, Failure, Errno, Exit}
+var places = []Where{AlertPlace, Condition, Reason, Host, Failure, Errno, Exit}
 
 // Entries returns all entries, by place, then as they are listed.
 func Entries() []Entry {
-	all := slices.Concat(conditions, reasons, hostReasons, failures, errnos, exits)
+	all := slices.Concat(alertEntries(), conditions, reasons, hostReasons, failures, errnos, exits)
 	slices.SortStableFunc(all, func(a, b Entry) int {
 		return slices.Index(places, a.Where) - slices.Index(places, b.Where)
 	})
