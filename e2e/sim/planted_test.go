@@ -25,7 +25,7 @@ type bug struct {
 type edit struct{ file, old, new string }
 
 var bugs = []bug{
-	{"a recall is not waited for", []edit{{"fusefs/coord/stream.go", "return m.recalling == 0\n", "return true\n"}}},
+	{"leases are not recalled", []edit{{"fusefs/coord/stream.go", "return c.recall(m, inos)\n", "return inos != nil || m.recalling == 0\n"}}},
 	{"the journal is not synced", []edit{{"raftlog/wal/journal.go", "if err := seg.file.SyncData(); err != nil {\n\t\t\treturn j.poison(", "if err := error(nil); err != nil {\n\t\t\treturn j.poison("}}},
 	{"acknowledged before it is synced", []edit{{"raftlog/persist.go", "\tif len(batches) > 0 || vote {\n", "\tresponses = p.answer(responses)\n\tif len(batches) > 0 || vote {\n"}}},
 	{"votes twice: a vote is not kept", []edit{
@@ -58,7 +58,7 @@ var bugs = []bug{
 	{"a read is not confirmed by a quorum", []edit{{"fusefs/coord/query.go", "if _, failure := c.confirm(); failure != nil {", "if failure := c.currentHint(); failure == nil {"}}},
 	{"a session is kept without a quorum", []edit{{"fusefs/coord/session.go", "\t\t\t_, failure = c.confirm()\n", ""}}},
 	{"reads are confirmed by a clock", []edit{{"raftlog/open.go", "raft.ReadOnlySafe", "raft.ReadOnlyLeaseBased"}}},
-	{"the cache is kept over a new connection", []edit{{"fusefs/client/link.go", "s.mu.expires = 0\n\ts.cache.clear()\n\ta :=", "s.mu.expires = 0\n\ta :="}}},
+	{"the cache is kept over a new connection", []edit{{"fusefs/client/link.go", "s.mu.expires = 0\n\ts.cache.clear()\n\ts.mu.tries++", "s.mu.expires = 0\n\ts.mu.tries++"}}},
 	{"own changes are not fenced", []edit{{"fusefs/client/cache.go", "if c.busyAll > 0 || c.busy[ino] > 0 {\n\t\treturn nil", "if c.busyAll < 0 {\n\t\treturn nil"}}},
 	{"locks outlive their session", []edit{{"fusefs/tree/op_control.go", "\tx.dropLocks(s.id)\n", ""}}},
 	{"a number that was given up is used again", []edit{{"fusefs/client/inherit.go", "s.mu.next = h.last + 1", "s.mu.next = max(h.last, 1)"}}},

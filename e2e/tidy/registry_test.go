@@ -9,6 +9,7 @@ var decoderRegistry = map[string]string{
 	"fusefs/fsop.DecodeMessage": "FuzzDecodeMessage",
 	"fusefs/fsop.DecodeAnswer":  "FuzzDecodeAnswer",
 	"fusefs/fsop.DecodeNotice":  "FuzzDecodeNotice",
+	"fusefs/fsop.DecodeAhead":   "FuzzDecodeAhead",
 
 	"fusefs/kernel.decodeRead":       "FuzzDecodeBody",
 	"fusefs/kernel.decodeRename2":    "FuzzDecodeBody",

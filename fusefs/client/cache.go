@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"sync"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -21,12 +22,14 @@ const namesPerDir = 64 << 10
 // the order in which the coordinator decided them; lookups may come from any.
 type cache struct {
 	mu      sync.Mutex
-	hot     map[fsop.Ino]*record // used since the last turn
-	cold    map[fsop.Ino]*record // used before; dropped at the next turn
-	floor   uint64               // replies older than this may not be cached
-	busyAll int                  // own mutations in flight whose victims are unknown
-	busy    map[fsop.Ino]int     // own mutations in flight by inode
-	small   small                // contents of small files
+	hot     map[fsop.Ino]*record   // used since the last turn
+	cold    map[fsop.Ino]*record   // used before; dropped at the next turn
+	floor   uint64                 // replies older than this may not be cached
+	busyAll int                    // own mutations in flight whose victims are unknown
+	busy    map[fsop.Ino]int       // own mutations in flight by inode
+	fences  map[*fence]struct{}    // those of them whose victims are known
+	dirty   map[fsop.Ino]dirtiness // what was answered ahead of the log and is not applied
+	small   small                  // contents of small files
 }
 
 // record is what is known of one leased inode.
@@ -40,6 +43,7 @@ type record struct {
 	xattrs    map[string]xattr
 	target    []byte
 	hasTarget bool
+	exclusive bool // nobody else has a lease
 }
 
 // child is one name in a directory: an inode, or 0 for a name that is absent.
@@ -56,12 +60,35 @@ type xattr struct {
 func newCache() *cache {
 	c := &cache{}
 	c.reset()
-	c.busy = map[fsop.Ino]int{}
+	c.busy, c.dirty = map[fsop.Ino]int{}, map[fsop.Ino]dirtiness{}
+	c.fences = map[*fence]struct{}{}
 	return c
 }
 
 // reset forgets every lease; mutations in flight stay fenced.
-func (c *cache) reset() { c.hot, c.cold = map[fsop.Ino]*record{}, map[fsop.Ino]*record{} }
+func (c *cache) reset() {
+	for _, half := range []map[fsop.Ino]*record{c.hot, c.cold} {
+		for _, r := range half {
+			c.leave(r)
+		}
+	}
+	c.hot, c.cold = map[fsop.Ino]*record{}, map[fsop.Ino]*record{}
+	c.widenIn(nil)
+}
+
+// remove forgets the lease on an inode.
+func (c *cache) remove(ino fsop.Ino) {
+	for _, half := range []map[fsop.Ino]*record{c.hot, c.cold} {
+		if r := half[ino]; r != nil {
+			c.leave(r)
+			delete(half, ino)
+		}
+	}
+}
+
+// leave keeps in mind how new a record was that is forgotten: an answer that is
+// older may still be on its way.
+func (c *cache) leave(r *record) { c.floor = max(c.floor, r.attrAt, r.floor) }
 
 // clear forgets every lease.
 func (c *cache) clear() {
@@ -85,10 +112,15 @@ func (c *cache) get(ino fsop.Ino) *record {
 
 func (c *cache) put(ino fsop.Ino, r *record) {
 	if len(c.hot) >= cacheInodes {
-		for _, old := range c.cold {
-			c.floor = max(c.floor, old.attrAt, old.floor)
+		kept := map[fsop.Ino]*record{}
+		for ino, old := range c.cold {
+			if c.dirty[ino].ops > 0 {
+				kept[ino] = old // shows what nothing else shows yet
+				continue
+			}
+			c.leave(old)
 		}
-		c.cold, c.hot = c.hot, map[fsop.Ino]*record{}
+		c.cold, c.hot = c.hot, kept
 	}
 	c.hot[ino] = r
 }
@@ -207,9 +239,9 @@ func (c *cache) drop(inos []fsop.Ino) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ino := range inos {
-		delete(c.hot, ino)
-		delete(c.cold, ino)
+		c.remove(ino)
 	}
+	c.widenIn(inos)
 }
 
 // learn stores what a reply shows.
@@ -218,9 +250,12 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 	defer c.mu.Unlock()
 	if rep.Leased && rep.Index >= c.floor {
 		for _, ino := range fsop.Covers(op, rep) {
-			if c.get(ino) == nil {
-				c.put(ino, &record{floor: rep.Index})
+			r := c.get(ino)
+			if r == nil {
+				r = &record{floor: rep.Index}
+				c.put(ino, r)
 			}
+			r.exclusive = r.exclusive || rep.Exclusive
 		}
 	}
 	for i := range rep.Attrs {
@@ -253,14 +288,14 @@ func (c *cache) learn(op fsop.Op, rep *fsop.Reply) {
 }
 
 func (c *cache) setAttr(a *fsop.Attr, at uint64) {
-	if r := c.get(a.Ino); r != nil && at >= r.attrAt && at >= r.floor {
+	if r := c.get(a.Ino); r != nil && at >= r.attrAt && at >= r.floor && c.dirty[a.Ino].ops == 0 {
 		r.attr, r.attrAt = *a, at
 	}
 }
 
 func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
 	r := c.get(dir)
-	if r == nil || at < r.floor {
+	if r == nil || at < r.floor || c.dirty[dir].ops > 0 {
 		return
 	}
 	if old, ok := r.names[string(name)]; ok && at < old.at {
@@ -288,9 +323,27 @@ func (c *cache) setXattr(o *fsop.GetXattr, rep *fsop.Reply) {
 	r.xattrs[string(o.Name)] = xattr{rep.Data, rep.Errno == fsop.ENODATA}
 }
 
-// isBusy reports whether an own mutation of the inode is in flight.
-func (c *cache) isBusy(ino fsop.Ino) bool {
+// dropUnless gives up the leases on those of inos that open does not list and
+// nothing in flight touches, and returns the others.
+func (c *cache) dropUnless(inos []fsop.Ino, open func([]fsop.Ino) []fsop.Ino) []fsop.Ino {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.busyAll > 0 || c.busy[ino] > 0
+	kept := open(inos) // under the lock: an open that is answered from here is recorded under it
+	for _, ino := range inos {
+		switch {
+		case slices.Contains(kept, ino):
+		case c.busyAll > 0 || c.busy[ino] > 0 || c.dirty[ino].ops > 0:
+			kept = append(kept, ino)
+		default:
+			c.remove(ino)
+		}
+	}
+	return kept
+}
+
+// isDirty reports whether something answered ahead of the log touches the inode.
+func (c *cache) isDirty(ino fsop.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dirty[ino].ops > 0
 }

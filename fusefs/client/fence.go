@@ -1,20 +1,25 @@
 package client
 
-import "tak-os.org/tak-replicated/fusefs/fsop"
+import (
+	"slices"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
 
 // fence keeps the cache from answering for what an own mutation in flight may
 // have changed already: somebody else can see the change before its answer
 // arrives here.
 type fence struct {
 	inos []fsop.Ino
-	all  bool // a victim is not known
+	dirs []fsop.Ino // in which the victims were looked up
+	all  bool       // a victim is not known
 }
 
 // raise fences what op touches.
-func (c *cache) raise(op fsop.Op) fence {
+func (c *cache) raise(op fsop.Op) *fence {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var f fence
+	f := &fence{}
 	switch o := op.(type) {
 	case *fsop.Create:
 		f.inos = []fsop.Ino{o.Parent}
@@ -48,13 +53,16 @@ func (c *cache) raise(op fsop.Op) fence {
 	}
 	if f.all {
 		c.busyAll++
+	} else if len(f.dirs) > 0 {
+		c.fences[f] = struct{}{}
 	}
 	return f
 }
 
 func (f *fence) victim(c *cache, dir fsop.Ino, name []byte) {
+	f.dirs = append(f.dirs, dir)
 	r := c.get(dir)
-	if r == nil {
+	if r == nil || c.busy[dir] > 0 { // what is in flight there may change the name
 		f.all = true
 		return
 	}
@@ -67,11 +75,41 @@ func (f *fence) victim(c *cache, dir fsop.Ino, name []byte) {
 	}
 }
 
-// lower lifts the fence when the answer is here: what the mutation changed is
-// brought up to date, or forgotten where the answer does not tell.
-func (c *cache) lower(f fence, op fsop.Op, rep *fsop.Reply) {
+// widen makes the fence one around everything: the operation comes later than it
+// seemed, and may find another victim.
+func (c *cache) widen(f *fence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.widenLocked(f)
+}
+
+func (c *cache) widenLocked(f *fence) {
+	if !f.all {
+		f.all = true
+		c.busyAll++
+	}
+	delete(c.fences, f)
+}
+
+// widenIn widens the fences of operations in flight that look up a victim in one
+// of these directories, nil: in any. Others may change its names from here on.
+func (c *cache) widenIn(dirs []fsop.Ino) {
+	for f := range c.fences {
+		if dirs == nil || slices.ContainsFunc(f.dirs, func(d fsop.Ino) bool { return slices.Contains(dirs, d) }) {
+			c.widenLocked(f)
+		}
+	}
+}
+
+// lower lifts the fence when the answer is here: what the mutation changed is
+// brought up to date, or forgotten where the answer does not tell.
+func (c *cache) lower(f *fence, op fsop.Op, rep *fsop.Reply) {
+	if f == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.fences, f)
 	for _, ino := range f.inos {
 		if c.busy[ino]--; c.busy[ino] == 0 {
 			delete(c.busy, ino)
@@ -87,19 +125,18 @@ func (c *cache) lower(f fence, op fsop.Op, rep *fsop.Reply) {
 	c.settle(f, op, rep)
 }
 
-func (c *cache) forget(f fence) {
+func (c *cache) forget(f *fence) {
 	if f.all {
 		c.reset()
 		return
 	}
 	for _, ino := range f.inos {
-		delete(c.hot, ino)
-		delete(c.cold, ino)
+		c.remove(ino)
 	}
 }
 
 // settle moves touched records to the answer's index.
-func (c *cache) settle(f fence, op fsop.Op, rep *fsop.Reply) {
+func (c *cache) settle(f *fence, op fsop.Op, rep *fsop.Reply) {
 	told := map[fsop.Ino]bool{}
 	for i := range rep.Attrs {
 		told[rep.Attrs[i].Ino] = true
@@ -107,6 +144,7 @@ func (c *cache) settle(f fence, op fsop.Op, rep *fsop.Reply) {
 	for _, ino := range f.inos {
 		r := c.get(ino)
 		if r == nil {
+			c.floor = max(c.floor, rep.Index) // an earlier look at it may still be on its way
 			continue
 		}
 		r.floor = max(r.floor, rep.Index)

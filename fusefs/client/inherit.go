@@ -1,6 +1,9 @@
 package client
 
 import (
+	"fmt"
+	"slices"
+
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -12,12 +15,28 @@ import (
 type inheritance struct {
 	last    uint64           // the highest number it gave
 	numbers map[place]uint64 // by kernel request, until that comes again
+	ahead   map[uint64]*call // what it answered ahead of the log, by number
 }
 
 // place is one mutation of a kernel request.
 type place struct {
 	tag uint64
 	sub uint32
+}
+
+// has reports whether a request had a number.
+func (h *inheritance) has(req *fsop.Request) bool {
+	_, ok := h.numbers[place{req.Tag, req.Sub}]
+	return ok && req.Tag != 0
+}
+
+// queued returns what a repeated request was ahead of the log, nil when it was
+// not.
+func (h *inheritance) queued(req *fsop.Request) *call {
+	if !h.has(req) {
+		return nil
+	}
+	return h.ahead[h.numbers[place{req.Tag, req.Sub}]]
 }
 
 // take returns the number that a repeated request had.
@@ -40,16 +59,52 @@ func (s *Session) inherit() error {
 	if err := s.cfg.Ledger.SetIdentity(id); err != nil {
 		return err
 	}
-	h := inheritance{last: s.cfg.Ledger.LastSeq(), numbers: map[place]uint64{}}
+	h := inheritance{last: s.cfg.Ledger.LastSeq(), numbers: map[place]uint64{}, ahead: map[uint64]*call{}}
 	s.mu.next = h.last + 1
+	if err := s.inheritAhead(&h); err != nil {
+		return err
+	}
 	s.mu.acked = h.last - min(h.last, fsop.WindowMax) // older ones had their answers
 	for _, p := range s.cfg.Ledger.Pending() {
 		h.numbers[place{p.Tag, p.Sub}] = p.Seq
 		s.mu.acked = min(s.mu.acked, p.Seq-1)
 	}
+	for _, q := range h.ahead {
+		s.mu.acked = min(s.mu.acked, q.seq-1)
+	}
 	s.mu.inherited = h
 	s.log.Info("going on with a session", zap.Uint64("session", id.Session), zap.Uint64("epoch", id.Epoch), zap.Int("inFlight", len(h.numbers)))
 	return nil
+}
+
+// inheritAhead queues again what the earlier process answered ahead of the log.
+func (s *Session) inheritAhead(h *inheritance) error {
+	a := &s.mu.ahead
+	for _, q := range s.cfg.Ledger.Queued() {
+		op, err := fsop.DecodeAhead(q.Op)
+		if err != nil {
+			return fmt.Errorf("operation %d in the ledger: %w", q.Seq, err)
+		}
+		c := &call{ahead: op, enc: q.Op, seq: q.Seq, touched: touchedBy(op), done: make(chan struct{})}
+		h.ahead[q.Seq], s.mu.window[q.Seq] = c, c
+		a.last = max(a.last, q.Seq)
+		a.ops++
+		a.bytes += len(c.enc)
+		a.unsent++
+		a.unsentBytes += len(c.enc)
+		a.inherited = q.Seq
+		s.cache.soil(c.touched, q.Seq)
+	}
+	return nil
+}
+
+// queuedTo is the number of the last operation ahead of the log without an
+// answer, 0 when there is none; the lock is held.
+func (s *Session) queuedTo() uint64 {
+	if s.mu.ahead.ops == 0 {
+		return 0
+	}
+	return s.mu.ahead.last
 }
 
 // markFinished counts as finished what was applied and nobody will ask for
@@ -86,11 +141,29 @@ func (s *Session) Resumed(tags []uint64) {
 			s.cfg.Ledger.Finish(p.tag)
 		}
 	}
+	for seq, c := range s.mu.inherited.ahead {
+		c.plug = !s.coming(seq)
+	}
 	if s.mu.link != nil {
-		s.markFinished(s.mu.link.lastApplied)
+		s.markFinished(max(s.mu.link.lastApplied, min(s.mu.ahead.done, s.mu.sendNext-1)))
 		s.plugGaps(s.mu.sendNext - 1)
 		s.sendWindow()
 	}
+}
+
+// coming reports whether the kernel request of a number comes again, or came.
+func (s *Session) coming(seq uint64) bool {
+	for _, n := range s.mu.inherited.numbers {
+		if n == seq {
+			return true
+		}
+	}
+	for _, seqs := range s.mu.given {
+		if slices.Contains(seqs, seq) {
+			return true
+		}
+	}
+	return false
 }
 
 // plugGaps puts a Nop wherever the earlier process gave a number above

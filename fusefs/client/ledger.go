@@ -52,6 +52,18 @@ type Ledger interface {
 	Close(handle uint64)
 	// OpenOf returns those of inos that some handle holds open.
 	OpenOf(inos []fsop.Ino) []fsop.Ino
+	// HandlesOn returns the handles that hold ino open.
+	HandlesOn(ino fsop.Ino) []uint64
+
+	// Fits reports whether there is room to queue an operation of n bytes.
+	Fits(n int) bool
+	// Queue keeps an operation that is answered before it is logged; its number
+	// was given to Begin, and numbers ascend. It must fit.
+	Queue(seq uint64, op []byte)
+	// Release forgets what was queued up to seq.
+	Release(seq uint64)
+	// Queued lists what is kept, by seq.
+	Queued() []Queued
 }
 
 // The ledger's vocabulary, shared with the kernel side, which implements Ledger
@@ -59,6 +71,7 @@ type Ledger interface {
 type (
 	Identity = fsop.Identity
 	Pending  = fsop.Pending
+	Queued   = fsop.Queued
 )
 
 // Bounds and the error of every ledger.
@@ -90,6 +103,7 @@ type memLedger struct {
 		pending map[uint64][]Pending
 		handles map[uint64]fsop.Ino
 		opens   map[fsop.Ino]int
+		queue   []Queued
 	}
 }
 
@@ -109,6 +123,7 @@ func (l *memLedger) SetIdentity(id Identity) error {
 	defer l.mu.Unlock()
 	if id.Session != l.mu.id.Session {
 		l.mu.last, l.mu.count = 0, 0
+		l.mu.queue = nil
 		clear(l.mu.pending)
 	}
 	id.Hint = slices.Clone(id.Hint)
@@ -195,4 +210,37 @@ func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 		}
 	}
 	return open
+}
+
+func (l *memLedger) HandlesOn(ino fsop.Ino) (handles []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for h, i := range l.mu.handles {
+		if i == ino {
+			handles = append(handles, h)
+		}
+	}
+	return handles
+}
+
+func (l *memLedger) Fits(int) bool { return true }
+
+func (l *memLedger) Queue(seq uint64, op []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.queue = append(l.mu.queue, Queued{Seq: seq, Op: op})
+}
+
+func (l *memLedger) Release(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.mu.queue) > 0 && l.mu.queue[0].Seq <= seq {
+		l.mu.queue = l.mu.queue[1:]
+	}
+}
+
+func (l *memLedger) Queued() []Queued {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.mu.queue)
 }

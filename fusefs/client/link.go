@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +42,11 @@ const (
 // Run keeps the session attached until ctx ends. Calls in flight then fail.
 func (s *Session) Run(ctx context.Context) error {
 	defer s.end()
+	var pump sync.WaitGroup
+	defer pump.Wait()
+	pumping, stop := context.WithCancel(ctx)
+	defer stop()
+	pump.Go(func() { s.pump(pumping) })
 	failed := 0 // in a row
 	for try := 0; ctx.Err() == nil; try++ {
 		if s.Over() != nil {
@@ -123,7 +129,8 @@ func (l *link) attach(ctx context.Context) error {
 	s.mu.Lock()
 	s.mu.expires = 0
 	s.cache.clear()
-	a := &fsop.Attach{Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name)}
+	s.mu.tries++
+	a := &fsop.Attach{Try: s.mu.tries, Session: s.mu.id, Epoch: s.mu.epoch, Nonce: s.mu.nonce, Name: []byte(s.cfg.Name), Queued: s.queuedTo()}
 	s.mu.Unlock()
 	if wait := s.linger(nil); wait > 0 {
 		s.pause(ctx, wait)
@@ -216,12 +223,21 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	s.mu.nextID = max(s.mu.nextID, idFirst)
 	l.ttl = leaseTerm(a.TTL)
 	s.mu.expires = l.attachAt + l.ttl
+	s.mu.ahead.recalls = nil
+	s.mu.sendNext = a.LastSeq + 1 // before anything can send: nothing is known here of what the last connection carried
+	s.unsend()
+	s.granted(a.Now, a.Room)
 	s.log.Info("attached", zap.Uint64("session", a.Session), zap.Uint64("member", l.member.ID), zap.Uint64("term", a.Term))
 	queries := s.mu.pending
 	s.mu.pending = map[uint64]*call{}
 	l.lastApplied = a.LastSeq
 	s.markFinished(a.LastSeq)
 	s.plugGaps(a.LastSeq)
+	if a.BrokeAt != 0 {
+		s.broke(a.BrokeAt, 0)
+	} else {
+		s.appliedTo(a.LastSeq, 0)
+	}
 	s.repeat(a.LastSeq)
 	for _, c := range queries {
 		if c.seq == 0 {
@@ -234,9 +250,8 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 // repeat sends everything without an answer: what was applied gets its answer
 // again, the rest goes on from the first number that was not.
 func (s *Session) repeat(lastApplied uint64) {
-	s.mu.sendNext = lastApplied + 1
 	for seq := s.mu.acked + 1; seq <= lastApplied; seq++ {
-		if c := s.mu.window[seq]; c != nil {
+		if c := s.mu.window[seq]; c != nil && c.ahead == nil {
 			s.transmit(c)
 		}
 	}
@@ -275,11 +290,8 @@ func (s *Session) lose(f *fsop.Failure) {
 		s.finishFor(f)
 		return
 	}
-	for _, c := range s.mu.window {
-		if !c.given {
-			s.giveUp(c, fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
-		}
-	}
+	s.loseAhead()
+	s.giveUpAll(fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
 	s.cache.clear()
 	err := s.cfg.Ledger.SetIdentity(Identity{})
 	if err == nil {
@@ -337,11 +349,11 @@ func (l *link) Push(payload []byte) {
 	}
 	switch n.Kind {
 	case fsop.NoticeRecall:
-		l.s.cache.drop(n.Inos)
-		l.s.settled(n.Inos, func() { l.acknowledge(n, nil) })
+		l.s.recalled(l, n)
 	case fsop.NoticeOrphans:
-		l.s.cache.drop(n.Inos)
 		l.acknowledge(n, l.s.openAmong(n.Inos))
+	case fsop.NoticeApplied, fsop.NoticeBroken:
+		l.progress(n)
 	case fsop.NoticeMoved:
 		l.dropNames(n)
 	case fsop.NoticeResign:
@@ -349,6 +361,20 @@ func (l *link) Push(payload []byte) {
 		l.s.mu.hint = n.Hint
 		l.s.mu.Unlock()
 		l.wire.Close()
+	}
+}
+
+// progress takes how far the work ahead of the log has come.
+func (l *link) progress(n *fsop.Notice) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.mu.link != l:
+	case n.Kind == fsop.NoticeBroken:
+		s.broke(n.Seq, n.Index)
+	default:
+		s.appliedTo(n.Seq, n.Index)
 	}
 }
 
@@ -381,15 +407,9 @@ func (l *link) acknowledge(n *fsop.Notice, open []fsop.Ino) {
 }
 
 // openAmong lists the inodes that are open here or touched by an operation in
-// flight.
+// flight. The others are forgotten: opening them has to be asked for.
 func (s *Session) openAmong(inos []fsop.Ino) []fsop.Ino {
-	open := s.cfg.Ledger.OpenOf(inos)
-	for _, ino := range inos {
-		if s.cache.isBusy(ino) {
-			open = append(open, ino)
-		}
-	}
-	return open
+	return s.cache.dropUnless(inos, s.cfg.Ledger.OpenOf)
 }
 
 // send writes a frame; an error ends the connection, which is noticed elsewhere.
@@ -436,14 +456,14 @@ func (l *link) keepAlive(ctx context.Context) error {
 				s.mu.Unlock()
 				return ans.Failure
 			}
+			s.renewed(l, sent, ans.Kept)
 		}
-		s.renewed(l, sent)
 	}
 }
 
 // renewed extends the lease term after a keepalive that was sent at sent. If
 // the term had passed before, what was leased then is not any more.
-func (s *Session) renewed(l *link, sent time.Duration) {
+func (s *Session) renewed(l *link, sent time.Duration, k *fsop.Kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.link != l {
@@ -453,6 +473,9 @@ func (s *Session) renewed(l *link, sent time.Duration) {
 		s.cache.clear()
 	}
 	s.mu.expires = max(s.mu.expires, sent+l.ttl)
+	if k != nil {
+		s.granted(k.Now, k.Room)
+	}
 }
 
 // detached ends the use of a connection, and reports whether it had been
@@ -477,11 +500,8 @@ func (s *Session) end() {
 func (s *Session) failAll(f *fsop.Failure) {
 	s.mu.ended = true
 	s.mu.expires = 0
-	for _, c := range s.mu.window {
-		if !c.given {
-			s.giveUp(c, f)
-		}
-	}
+	s.loseAhead()
+	s.giveUpAll(f)
 	for id, c := range s.mu.pending {
 		if c.seq == 0 && !c.given {
 			c.given, c.err = true, f
@@ -494,6 +514,9 @@ func (s *Session) failAll(f *fsop.Failure) {
 // Detach ends the session of the log for good, releasing its locks. Call it
 // while Run is running, after the kernel has let go of the mount.
 func (s *Session) Detach(ctx context.Context) error {
+	if err := s.drain(ctx, ^uint64(0)); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	l := s.mu.link
 	if l != nil {

@@ -6,6 +6,26 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
+// change does a mutation ahead of the log if it can, after waiting for room in
+// the queue if it must.
+func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
+	for {
+		rep, v := s.tryAhead(req)
+		switch v {
+		case done:
+			return rep, nil
+		case unable:
+			return s.mutate(req)
+		}
+		s.mu.Lock()
+		half := s.mu.ahead.last - uint64(s.mu.ahead.ops)/2
+		s.mu.Unlock()
+		if err := s.drain(context.Background(), half); err != nil {
+			return s.mutate(req)
+		}
+	}
+}
+
 // mutate sends the next operation of the stream and waits for its answer.
 func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
 	weight := int64(perMutation + dataLen(req.Op))
@@ -22,6 +42,13 @@ func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
 		return nil, fsop.Fail(fsop.Fenced, "the mount has ended")
 	}
 	c.fence = fence
+	if old := s.mu.inherited.queued(req); old != nil {
+		seq, _ := s.mu.inherited.take(req)
+		s.mu.given[req.Tag] = append(s.mu.given[req.Tag], seq)
+		s.mu.Unlock()
+		s.cache.lower(fence, req.Op, nil)
+		return s.again(context.Background(), old)
+	}
 	if err := s.number(c, req); err != nil {
 		s.mu.Unlock()
 		s.cache.lower(fence, req.Op, nil)
@@ -61,15 +88,20 @@ func (s *Session) number(c *call, req *fsop.Request) error {
 	return nil
 }
 
-// sendWindow sends what is next in the stream, as long as there is no gap.
+// sendWindow sends what is next in the stream, as long as there is no gap and the
+// window has room.
 func (s *Session) sendWindow() {
 	if s.mu.link == nil {
 		return
 	}
 	for {
 		c := s.mu.window[s.mu.sendNext]
-		if c == nil {
+		if c == nil || !s.inWindow(c) {
 			return
+		}
+		if c.ahead != nil {
+			s.sendRun()
+			continue
 		}
 		s.mu.sendNext++
 		s.transmit(c)
@@ -110,6 +142,7 @@ func (s *Session) Finish(tag uint64) {
 		s.finish(seq)
 	}
 	delete(s.mu.given, tag)
+	s.sendSoon()
 }
 
 // finish moves the acknowledged mark; the lock is held.
@@ -122,12 +155,24 @@ func (s *Session) finish(seq uint64) {
 		s.mu.acked++
 		delete(s.mu.finished, s.mu.acked)
 	}
+	s.cfg.Ledger.Release(s.mu.acked)
 }
 
 // answered takes the answer to a mutation; the lock is held.
 func (s *Session) answered(c *call, rep *fsop.Reply) {
+	s.appliedTo(c.seq-1, rep.Index) // the stream has an order
+	if rep.Errno == fsop.Again && s.repeated(c) {
+		return
+	}
+	if _, ok := c.req.Op.(*fsop.Mend); ok {
+		s.mu.ahead.mending = false
+	}
 	s.cache.learn(c.req.Op, rep)
-	s.cache.lower(c.fence, c.req.Op, rep)
+	if c.given { // the answer may be to what was asked first
+		s.cache.lower(c.fence, c.req.Op, nil)
+	} else {
+		s.cache.lower(c.fence, c.req.Op, rep)
+	}
 	delete(s.mu.window, c.seq)
 	if c.plug || c.req.Tag == 0 {
 		s.finish(c.seq)
@@ -144,15 +189,51 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 	close(c.done)
 }
 
+// repeated gives a call that stood in the way of others its next number; false
+// when nobody waits for it any more.
+func (s *Session) repeated(c *call) bool {
+	if c.given || s.mu.ended {
+		return false
+	}
+	old := c.seq
+	if err := s.cfg.Ledger.Begin(c.req.Tag, c.req.Sub, s.mu.next); err != nil {
+		return false
+	}
+	delete(s.mu.window, old)
+	s.cache.widen(c.fence)
+	r := *c.req
+	r.Seq = s.mu.next
+	s.mu.next++
+	c.req, c.seq = &r, r.Seq
+	s.mu.window[c.seq] = c
+	if r.Tag == 0 {
+		s.finish(old)
+	} else {
+		s.mu.given[r.Tag] = append(s.mu.given[r.Tag], c.seq)
+	}
+	s.sendWindow()
+	return true
+}
+
 // giveUp tells the caller that no answer is known. The number stays in the
-// stream, with nothing to do.
+// stream, with nothing to do; the fence stays until it is known what became of it.
 func (s *Session) giveUp(c *call, f *fsop.Failure) {
 	c.given = true
 	c.err = f
-	s.cache.lower(c.fence, c.req.Op, nil)
-	c.fence = fence{}
 	r := *c.req
 	r.Op = &fsop.Nop{}
 	c.req = &r
 	close(c.done)
+}
+
+// giveUpAll gives up every mutation in flight: their session has ended, and none
+// happens any more.
+func (s *Session) giveUpAll(f *fsop.Failure) {
+	for _, c := range s.mu.window {
+		if !c.given {
+			s.giveUp(c, f)
+		}
+		s.cache.lower(c.fence, c.req.Op, nil)
+		c.fence = nil
+	}
 }

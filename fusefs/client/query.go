@@ -10,6 +10,9 @@ import (
 // query asks the coordinator and waits for its answer, over as many
 // coordinators as it takes.
 func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
+	if err := s.caughtUp(ctx, req.Op); err != nil {
+		return nil, err
+	}
 	_, wait := req.Op.(*fsop.WaitLock)
 	r := *req
 	r.UnderLease = s.leased()
@@ -39,6 +42,36 @@ func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, er
 		delete(s.mu.pending, c.id)
 		return nil, ctx.Err()
 	}
+}
+
+// caughtUp waits until what the answer shows is known to the coordinator.
+func (s *Session) caughtUp(ctx context.Context, op fsop.Op) error {
+	var subject fsop.Ino
+	switch o := op.(type) {
+	case *fsop.StatFSQuery, *fsop.WaitLock:
+		return nil
+	case *fsop.GetAttr:
+		subject = o.Ino
+	case *fsop.Open:
+		subject = o.Ino
+	case *fsop.Read:
+		subject = o.Ino
+	case *fsop.ReadLink:
+		subject = o.Ino
+	case *fsop.GetXattr:
+		subject = o.Ino
+	case *fsop.ListXattr:
+		subject = o.Ino
+	case *fsop.Seek:
+		subject = o.Ino
+	}
+	s.mu.Lock()
+	strange := s.mu.ahead.done < s.mu.ahead.inherited // what those touch is not known exactly
+	s.mu.Unlock()
+	if subject != 0 && !strange && !s.cache.isDirty(subject) {
+		return nil
+	}
+	return s.drain(ctx, ^uint64(0))
 }
 
 // shown takes the answer to a query; the lock is held. An answer given under

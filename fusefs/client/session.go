@@ -55,6 +55,7 @@ type Config struct {
 	Name       string        // who mounts, for people
 	Token      func() []byte // the volume's bearer token, as valid now
 	Owner      string        // owns the volume while the session lasts; empty: many may use it
+	Limits     Limits
 	QuorumWait time.Duration // how long an operation waits for a quorum; 0: for ever
 	Observe    Observer      // may be nil
 	Logger     *zap.Logger
@@ -90,6 +91,9 @@ type Session struct {
 	cache *cache
 	room  *semaphore.Weighted // bytesInFlight, shared by the mutations in the window
 	over  chan struct{}       // closed when mu.over is set
+	kick  chan struct{}       // something is to be sent soon
+
+	limits Limits
 
 	mu struct {
 		sync.Mutex
@@ -105,24 +109,30 @@ type Session struct {
 		window    map[uint64]*call
 		given     map[uint64][]uint64 // numbers by kernel request, until it is finished
 		inherited inheritance
+		ahead     ahead
 		pending   map[uint64]*call // sent, or to be sent, by id on the connection
 		nextID    uint64
 		ended     bool
 		over      *fsop.Failure // why it ended before the mount did, nil
 		owner     string        // of the volume, when that is why
 		lost      uint64        // sessions lost so far
+		tries     uint64        // to attach
 	}
 }
 
 // call is an operation without an answer.
 type call struct {
 	req      *fsop.Request
-	id       uint64 // on the present connection
-	seq      uint64 // 0: a query
-	fence    fence
+	id       uint64        // on the present connection
+	seq      uint64        // 0: a query
+	fence    *fence        // nil: none
 	deadline time.Duration // 0: none
 	given    bool          // the caller was told that no answer is known, or there is none
-	plug     bool          // a Nop in a place that an earlier server left empty
+	plug     bool          // finished as soon as it has its answer: the kernel waits for none
+	ahead    *fsop.Ahead   // answered ahead of the log: as it is logged,
+	enc      []byte        // encoded,
+	sent     bool          // on the present connection, and
+	touched  []fsop.Ino    // what it changes
 	rep      *fsop.Reply
 	err      error
 	done     chan struct{}
@@ -134,7 +144,9 @@ func New(cfg Config) (*Session, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = unobserved{}
 	}
-	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{})}
+	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), limits: cfg.Limits}
+	s.limits.setDefaults()
+	s.mu.ahead.owed = map[uint64]fsop.Ino{}
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
 		return s, s.inherit()
@@ -150,6 +162,7 @@ func (s *Session) reset() {
 	s.mu.window = map[uint64]*call{}
 	s.mu.given = map[uint64][]uint64{}
 	s.mu.inherited = inheritance{}
+	s.mu.ahead = ahead{owed: s.mu.ahead.owed}
 }
 
 // begin prepares a new session of the log. Its nonce is in the ledger before
@@ -168,7 +181,7 @@ func (s *Session) begin() error {
 // answer, or the quorum wait passes.
 func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
 	if req.Op.Kind().Mutation() {
-		return s.asked(true, func() (*fsop.Reply, error) { return s.mutate(req) })
+		return s.asked(true, func() (*fsop.Reply, error) { return s.change(req) })
 	}
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
@@ -197,6 +210,16 @@ func (s *Session) TryCall(req *fsop.Request) (*fsop.Reply, bool) {
 		s.cfg.Observe.FromMemory()
 	}
 	return rep, rep != nil
+}
+
+// TryChange answers a mutation ahead of the log without blocking, if leases allow
+// it.
+func (s *Session) TryChange(req *fsop.Request) (*fsop.Reply, bool) {
+	rep, v := s.tryAhead(req)
+	if v == done {
+		s.cfg.Observe.Called(true, 0, nil)
+	}
+	return rep, v == done
 }
 
 // opened records what a successful request opens.

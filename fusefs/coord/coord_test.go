@@ -229,6 +229,7 @@ func TestReplacedServerGoesOn(t *testing.T) {
 // operation of the next process.
 func TestReplacedServerIsNotFencedByTheOldOne(t *testing.T) {
 	w := newWorld(t, 1)
+	w.orderly = true
 	w.elect(0, false)
 	ledger := client.NewMemLedger()
 	a, b := w.mount("a", ledger), w.mount("b", client.NewMemLedger())
@@ -299,6 +300,7 @@ func TestOrphansAreReaped(t *testing.T) {
 // there is always another one, but it does wait for what changes the same name.
 func TestNamesWaitForTheirOwn(t *testing.T) {
 	w := newWorld(t, 1)
+	w.orderly = true
 	w.elect(0, false)
 	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
 	file := a.create("file")
@@ -322,6 +324,7 @@ func TestNamesWaitForTheirOwn(t *testing.T) {
 // proposed behind the end: nothing waits for its outcome.
 func TestEvictedSessionLeavesNothingInFlight(t *testing.T) {
 	w := newWorld(t, 1)
+	w.orderly = true
 	w.elect(0, false)
 	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
 	b.create("x")

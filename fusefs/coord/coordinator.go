@@ -74,6 +74,7 @@ type Config struct {
 	Status    func() []byte               // JSON that answers StatusQuery
 	Refuse    func(op fsop.Op) fsop.Errno // space: an errno instead of logging op, or OK
 	Space     func(fs *fsop.StatFS)       // narrows what statfs shows to the tightest replica; may be nil
+	Room      func() uint64               // bytes by which files may grow ahead of the log; nil: any
 	Observe   Observer                    // may be nil
 	Logger    *zap.Logger
 }
@@ -90,10 +91,10 @@ type Coordinator struct {
 	leader     uint64 // member to point clients at
 	sessions   map[uint64]*session
 	holders    map[fsop.Ino]map[*session]struct{}
-	wanted     map[fsop.Ino]int    // recalled for a mutation that waits
-	unreported map[uint64]struct{} // sessions of the log not heard of in this term
-	graceEnds  time.Duration       // unreported no longer matters from here on
-	batch      []fsop.Item         // accepted, not yet proposed
+	wanted     map[fsop.Ino]int // recalled for a mutation that waits
+	unreported map[uint64]bool  // sessions of the log not heard of in this term; true: may have worked ahead
+	graceEnds  time.Duration    // unreported no longer matters from here on
+	batch      []fsop.Item      // accepted, not yet proposed
 	batchBytes int
 	proposed   int             // entries proposed and not yet applied
 	mutations  uint64          // mutations accepted in this term, and
@@ -107,7 +108,10 @@ type Coordinator struct {
 	reaping    map[fsop.Ino]struct{} // promised not to be opened any more
 	reap       *reapRound
 	nextReap   time.Duration
-	dirty      []*Link // have something to send once the lock is released
+	dirty      []*Link    // have something to send once the lock is released
+	yielded    uint64     // exclusive leases given up so far
+	stalled    []*asking  // queries that wait for sessions to report
+	bounced    []*session // have to be stepped: their first operation gave way
 }
 
 // New returns a coordinator that does not lead yet. It starts nothing.
@@ -126,7 +130,8 @@ func (c *Coordinator) reset() {
 	c.sessions = map[uint64]*session{}
 	c.holders = map[fsop.Ino]map[*session]struct{}{}
 	c.wanted = map[fsop.Ino]int{}
-	c.unreported = map[uint64]struct{}{}
+	c.unreported = map[uint64]bool{}
+	c.stalled, c.bounced = nil, nil
 	c.batch, c.batchBytes, c.proposed = nil, 0, 0
 	c.mutations, c.unapplied = 0, 0
 	c.renaming = map[nameKey]int{}
@@ -157,7 +162,7 @@ func (c *Coordinator) Lead(term uint64) {
 	c.lastStamp = c.cfg.Tree.LastStamp()
 	c.graceEnds = c.cfg.Clock.Mono() + c.limits.TTL
 	for _, s := range c.cfg.Tree.Sessions() {
-		c.unreported[s.ID] = struct{}{}
+		c.unreported[s.ID] = s.Ahead
 	}
 	c.log.Info("coordinating", zap.Uint64("term", term), zap.Int("sessions", len(c.unreported)))
 }
@@ -212,6 +217,7 @@ func (c *Coordinator) Apply(index, term uint64, data []byte) error {
 	for i := range results {
 		c.deliver(&e.Items[i], &results[i])
 	}
+	c.tellApplied(index)
 	c.wakeParked(e.Items)
 	c.stepAll()
 	c.flushBatch()

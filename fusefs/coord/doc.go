@@ -3,9 +3,10 @@
 //
 // # What it owns
 //
-// Authority (which term it may act in), the sessions attached to it, their S
-// leases and recalls, the order in which mutations are proposed, and the answer
-// to every query. All of it is memory, made anew in every term.
+// Authority (which term it may act in), the sessions attached to it, their
+// shared and exclusive leases and recalls, the order in which mutations are
+// proposed, and the answer to every query. All of it is memory, made anew in every
+// term.
 //
 // # What it does not own
 //
@@ -25,6 +26,15 @@
 //     that it changes: holders acknowledge, or their term (TTL) has passed.
 //   - After an election nothing that could conflict is proposed before every
 //     session of the log has attached here, or a full TTL has passed.
+//   - An exclusive lease is granted only where no other session has any, to one
+//     that changes things. What its holder answers ahead of the log needs nobody.
+//   - No query is answered from what another session holds exclusively, or did
+//     while it was being answered; nor while a session that may have worked ahead
+//     has not attached and had its queue applied.
+//   - A session with exclusive leases that lets its term pass while somebody waits
+//     is ended in the log before the other goes on.
+//   - Nothing waits in a circle: an operation at the head of a stream that waits for
+//     others, who wait for what is behind it, gives way.
 //   - Replies and notices leave in the order in which they were decided.
 //
 // # Locks

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"fmt"
 	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -11,7 +12,16 @@ type notice struct {
 	session *session
 	inos    []fsop.Ino
 	waits   *mutation // a recall: who waits
-	moved   *answer   // names dropped: which answer waits; neither: asks for open orphans
+	moved   *answer   // names dropped: which answer waits
+	gate    *gate     // a recall: which query waits
+	trim    bool      // a recall for room: nobody waits; none of the four: asks for open orphans
+	share   bool      // shared leases may stay
+	owed    bool      // some of what is recalled is exclusive
+}
+
+// asksOpen reports whether the notice asks for open orphans.
+func (n *notice) asksOpen() bool {
+	return n.waits == nil && n.moved == nil && n.gate == nil && !n.trim
 }
 
 // answer is a reply held back until every other mount's kernel has forgotten
@@ -36,32 +46,46 @@ func (c *Coordinator) heldByOthers(s *session) bool {
 // the applied state shows stays true until something new is accepted.
 func (c *Coordinator) quiet(s *session) bool { return c.unapplied == s.unapplied }
 
-// grant gives s an S lease on what a reply shows, if that is true now and will
-// be until a recall.
+// grant gives s leases on what a reply shows, if that is true now and will be
+// until a recall: exclusive ones to a session that changes things, where no other
+// has any.
 func (c *Coordinator) grant(s *session, op fsop.Op, rep *fsop.Reply) {
 	if s.link == nil || !c.quiet(s) || c.cfg.Clock.Mono() >= s.expires {
 		return
 	}
 	inos := fsop.Covers(op, rep)
 	if len(s.leases)+len(inos) > c.limits.SessionLeases {
+		c.trim(s)
 		return
 	}
+	alone := s.ahead && (op.Kind().Mutation() || c.cfg.Clock.Mono()-s.busyAt < busyFor)
 	for _, ino := range inos {
 		if _, going := c.reaping[ino]; going || c.wanted[ino] > 0 {
 			return
 		}
+		others, excluded := c.others(s, ino)
+		if excluded {
+			return
+		}
+		alone = alone && others == 0
 	}
 	for _, ino := range inos {
-		c.hold(s, ino)
+		c.hold(s, ino, alone)
 	}
 	rep.Leased = len(inos) > 0
+	rep.Exclusive = rep.Leased && alone
 }
 
-func (c *Coordinator) hold(s *session, ino fsop.Ino) {
-	if _, ok := s.leases[ino]; ok {
+// hold notes a lease; an exclusive one stays exclusive.
+func (c *Coordinator) hold(s *session, ino fsop.Ino, exclusive bool) {
+	had, ok := s.leases[ino]
+	if exclusive && !had {
+		s.exclusive++
+	}
+	s.leases[ino] = had || exclusive
+	if ok {
 		return
 	}
-	s.leases[ino] = struct{}{}
 	h := c.holders[ino]
 	if h == nil {
 		h = map[*session]struct{}{}
@@ -71,6 +95,10 @@ func (c *Coordinator) hold(s *session, ino fsop.Ino) {
 }
 
 func (c *Coordinator) unhold(s *session, ino fsop.Ino) {
+	if s.leases[ino] {
+		s.exclusive--
+		c.yielded++
+	}
 	delete(s.leases, ino)
 	s.given++
 	h := c.holders[ino]
@@ -105,33 +133,30 @@ func (c *Coordinator) want(m *mutation, inos []fsop.Ino) {
 
 func (c *Coordinator) unwant(m *mutation) {
 	for _, ino := range m.wants {
-		if c.wanted[ino]--; c.wanted[ino] == 0 {
-			delete(c.wanted, ino)
-		}
+		c.unwanted(ino)
 	}
 	m.wants = nil
 }
 
-// recall asks the other holders of inos to give them up before m goes on.
-func (c *Coordinator) recall(m *mutation, inos []fsop.Ino) {
-	asked := map[*session][]fsop.Ino{}
-	now := c.cfg.Clock.Mono()
-	for _, ino := range inos {
-		for h := range c.holders[ino] {
-			switch {
-			case h == m.session:
-			case now >= h.expires:
-				c.unhold(h, ino)
-			default:
-				asked[h] = append(asked[h], ino)
-			}
-		}
+func (c *Coordinator) unwanted(ino fsop.Ino) {
+	if c.wanted[ino] == 0 {
+		panic(fmt.Sprintf("coord: inode %d is given back and nobody wants it", ino))
 	}
+	if c.wanted[ino]--; c.wanted[ino] == 0 {
+		delete(c.wanted, ino)
+	}
+}
+
+// recall asks the other holders of inos to give them up before m goes on, and
+// reports whether there are none.
+func (c *Coordinator) recall(m *mutation, inos []fsop.Ino) bool {
+	asked, clear := c.holdersOf(m.session, inos, false)
 	for h, inos := range asked {
 		m.recalling++
 		c.cfg.Observe.Recalled()
 		c.ask(&fsop.Notice{Kind: fsop.NoticeRecall, Inos: inos}, &notice{session: h, inos: inos, waits: m})
 	}
+	return clear && len(asked) == 0
 }
 
 // ask pushes a notice. A session that is cut off does not see it; it is settled
@@ -141,6 +166,18 @@ func (c *Coordinator) ask(n *fsop.Notice, rec *notice) {
 	n.ID = c.nextNotice
 	c.notices[n.ID] = rec
 	c.push(rec.session.link, n)
+	if n.Kind == fsop.NoticeRecall {
+		// Nothing is granted on them before the answer, or that would seem to give
+		// up the new lease.
+		for _, ino := range rec.inos {
+			c.wanted[ino]++
+			rec.owed = rec.owed || rec.session.leases[ino]
+		}
+	}
+	if rec.owed {
+		rec.session.owing++
+		c.bounced = append(c.bounced, rec.session)
+	}
 }
 
 // acknowledge takes a client's answer to a notice.
@@ -157,21 +194,34 @@ func (c *Coordinator) acknowledge(l *Link, a *fsop.Ack) {
 
 func (c *Coordinator) settle(id uint64, rec *notice, open []fsop.Ino) {
 	delete(c.notices, id)
+	if rec.owed {
+		rec.session.owing--
+	}
 	switch {
 	case rec.moved != nil:
 		if rec.moved.missing--; rec.moved.missing == 0 {
 			c.reply(rec.moved.m.link, rec.moved.m.id, rec.moved.reply)
 		}
 		return
-	case rec.waits == nil:
+	case rec.asksOpen():
 		c.orphansAnswered(rec, open)
 		return
 	}
 	for _, ino := range rec.inos {
-		c.unhold(rec.session, ino)
+		c.unwanted(ino)
+		if rec.share {
+			c.downgrade(rec.session, ino)
+		} else {
+			c.unhold(rec.session, ino)
+		}
 	}
-	rec.waits.recalling--
-	c.step(rec.waits.session)
+	switch {
+	case rec.gate != nil:
+		rec.gate.settled(c)
+	case rec.waits != nil:
+		rec.waits.recalling--
+		c.step(rec.waits.session)
+	}
 }
 
 // release ends all of a session's leases and settles what it was asked.
@@ -183,7 +233,7 @@ func (c *Coordinator) release(s *session) {
 		if rec.session != s {
 			continue
 		}
-		if rec.waits == nil && rec.moved == nil {
+		if rec.asksOpen() {
 			c.abandonReap()
 			continue
 		}
@@ -191,11 +241,18 @@ func (c *Coordinator) release(s *session) {
 	}
 }
 
-// expire releases sessions whose term has passed.
+// expire releases sessions whose term has passed. One that may have worked ahead
+// of the log keeps its exclusive leases until somebody waits for it; then it has
+// to end first, or what it did would be applied behind the other's back.
 func (c *Coordinator) expire(now time.Duration) {
 	for _, s := range c.sessions {
-		if now >= s.expires {
+		if now < s.expires {
+			continue
+		}
+		if s.exclusive == 0 && s.flushTo == 0 {
 			c.release(s)
+		} else if c.waitedFor(s) {
+			c.evictOnce(s.id)
 		}
 	}
 }
@@ -217,6 +274,7 @@ func (c *Coordinator) dropMoved(m *mutation, rep *fsop.Reply) bool {
 	if exchange {
 		names = append(names, fsop.NameRef{Parent: o.NewParent, Name: o.NewName})
 	}
+	rep.Leased, rep.Exclusive = false, false // a recall may overtake the answer
 	a := &answer{m: m, reply: rep}
 	for _, s := range c.sessions {
 		if s != m.session && s.link != nil {

@@ -70,6 +70,8 @@ func (l *Link) Request(id uint64, payload []byte) {
 		l.c.attach(l, id, m.Attach)
 	case fsop.MessageKeepAlive:
 		l.c.keepAlive(l, id, m.KeepAlive)
+	case fsop.MessageStream:
+		l.stream(m.Stream)
 	case fsop.MessageAck:
 		l.c.acknowledge(l, m.Ack)
 	case fsop.MessageDetach:
@@ -94,7 +96,9 @@ func (l *Link) request(id uint64, r *fsop.Request) {
 	switch {
 	case c.term == 0:
 		c.fail(l, id, c.notCoordinator())
-	case s == nil || s.link != l || r.Session != s.id || r.Epoch != s.epoch:
+	case s == nil || s.link != l:
+		c.fail(l, id, c.notCoordinator()) // attached elsewhere, or in an earlier term: it attaches anew
+	case r.Session != s.id || r.Epoch != s.epoch:
 		c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d epoch %d is not attached here", r.Session, r.Epoch))
 	case kind.Mutation():
 		c.mutate(l, id, r)

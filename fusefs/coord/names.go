@@ -18,6 +18,9 @@ func keyOf(dir fsop.Ino, name []byte) nameKey {
 
 // renames lists the names that op changes, twice the same when it is one.
 func renames(op fsop.Op) (keys [2]nameKey, any bool) {
+	if a, ok := op.(*fsop.Ahead); ok {
+		op = a.Op
+	}
 	one := func(dir fsop.Ino, name []byte) ([2]nameKey, bool) {
 		k := keyOf(dir, name)
 		return [2]nameKey{k, k}, true
@@ -40,10 +43,14 @@ func (c *Coordinator) launched(m *mutation) {
 	s := m.session
 	s.waiting[m.req.Seq] = m
 	m.epoch = s.epoch
-	s.mutations++
-	s.unapplied++
-	c.mutations++
-	c.unapplied++
+	if o, ok := m.req.Op.(*fsop.Ahead); ok {
+		c.launchedAhead(s, o)
+	} else {
+		s.mutations++
+		s.unapplied++
+		c.mutations++
+		c.unapplied++
+	}
 	if keys, ok := renames(m.req.Op); ok {
 		for _, k := range keys {
 			c.renaming[k]++
@@ -54,8 +61,10 @@ func (c *Coordinator) launched(m *mutation) {
 // landed undoes launched.
 func (c *Coordinator) landed(m *mutation) {
 	delete(m.session.waiting, m.req.Seq)
-	m.session.unapplied--
-	c.unapplied--
+	if _, ahead := m.req.Op.(*fsop.Ahead); !ahead {
+		m.session.unapplied--
+		c.unapplied--
+	}
 	if keys, ok := renames(m.req.Op); ok {
 		for _, k := range keys {
 			if c.renaming[k]--; c.renaming[k] == 0 {

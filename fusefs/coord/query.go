@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -12,6 +13,29 @@ type parked struct {
 	id   uint64
 	ino  fsop.Ino
 	lock fsop.LockRange
+}
+
+// asking is a query that has no answer yet.
+type asking struct {
+	link  *Link
+	id    uint64
+	req   *fsop.Request
+	s     *session
+	term  uint64
+	wants []fsop.Ino    // not leased exclusively to others before it is answered
+	at    time.Duration // when it came (Mono)
+}
+
+// gate holds a query back until recalls are acknowledged.
+type gate struct {
+	q       *asking
+	missing int
+}
+
+func (g *gate) settled(c *Coordinator) {
+	if g.missing--; g.missing == 0 {
+		c.execute(g.q)
+	}
 }
 
 // query answers from the applied state on a goroutine of its own.
@@ -25,55 +49,168 @@ func (c *Coordinator) query(l *Link, id uint64, r *fsop.Request) {
 		return
 	}
 	l.queries++
-	s, term, at := l.session, c.term, c.cfg.Clock.Mono()
+	c.execute(&asking{link: l, id: id, req: r, s: l.session, term: c.term, at: c.cfg.Clock.Mono()})
+}
+
+// execute answers a query, now or after what it waits for.
+func (c *Coordinator) execute(q *asking) {
 	c.cfg.Spawn(func() {
-		rep, failure := c.answer(s, term, r)
-		c.lock()
-		defer c.unlock()
-		l.queries--
-		if failure != nil {
-			c.fail(l, id, failure)
+		if q.req.UnderLease && c.answerUnderLease(q) {
 			return
 		}
-		c.cfg.Observe.Answered(false, c.cfg.Clock.Mono()-at)
-		c.reply(l, id, rep)
+		if failure := c.answer(q); failure != nil {
+			c.lock()
+			defer c.unlock()
+			c.fail(q.link, q.id, failure)
+			c.dismissed(q)
+		}
 	})
 }
 
-// answer executes a query under the session's leases if it may, else after a
-// quorum round.
-func (c *Coordinator) answer(s *session, term uint64, r *fsop.Request) (*fsop.Reply, *fsop.Failure) {
-	if r.UnderLease {
-		c.mu.Lock()
-		given := s.given
-		c.mu.Unlock()
-		rep, failure := c.read(s, r.Op)
-		if failure != nil || c.stillHolds(s, term, given, r.Op, rep) {
-			return rep, failure
+// answered ends a query that has its answer.
+func (c *Coordinator) answered(q *asking) {
+	c.cfg.Observe.Answered(false, c.cfg.Clock.Mono()-q.at)
+	c.dismissed(q)
+}
+
+// dismissed ends a query.
+func (c *Coordinator) dismissed(q *asking) {
+	q.link.queries--
+	c.noLongerWants(q)
+}
+
+// noLongerWants lets what a query asked for be leased again. What it wanted in an
+// earlier term went with that.
+func (c *Coordinator) noLongerWants(q *asking) {
+	if q.term == c.term {
+		for _, ino := range q.wants {
+			c.unwanted(ino)
 		}
 	}
+	q.wants = nil
+}
+
+// answerUnderLease executes a query under the session's leases, if it has them.
+func (c *Coordinator) answerUnderLease(q *asking) bool {
+	c.mu.Lock()
+	given := q.s.given
+	c.mu.Unlock()
+	rep, failure := c.read(q.s, q.req.Op)
+	c.lock()
+	defer c.unlock()
+	switch {
+	case failure != nil:
+		c.fail(q.link, q.id, failure)
+		c.dismissed(q)
+		return true
+	case c.stillHolds(q.s, q.term, given, q.req.Op, rep):
+		c.reply(q.link, q.id, rep)
+	default:
+		return false
+	}
+	c.answered(q)
+	return true
+}
+
+// answer executes a query after a quorum round, unless it has to wait for others
+// first. The answer leaves under the lock that decided about its leases.
+func (c *Coordinator) answer(q *asking) *fsop.Failure {
+	s, r := q.s, q.req
+	c.mu.Lock()
+	yielded := c.yielded
+	c.mu.Unlock()
 	if _, failure := c.confirm(); failure != nil {
-		return nil, failure
+		return failure
 	}
 	c.mu.Lock()
 	foreign, quiet := c.mutations-s.mutations, c.quiet(s)
 	c.mu.Unlock()
 	rep, failure := c.read(s, r.Op)
 	if failure != nil {
-		return nil, failure
+		return failure
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.term != term {
-		return nil, c.notCoordinator()
+	c.lock()
+	defer c.unlock()
+	if c.term != q.term {
+		return c.notCoordinator()
 	}
+	if c.hindered(q, rep, yielded) {
+		return nil
+	}
+	c.answered(q)
 	if c.isReaped(r.Op) {
-		return &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index}, nil
+		c.reply(q.link, q.id, &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index})
+		return nil
 	}
 	if quiet && foreign == c.mutations-s.mutations {
 		c.grant(s, r.Op, rep)
 	}
-	return rep, nil
+	c.reply(q.link, q.id, rep)
+	return nil
+}
+
+// hindered reports whether what was read may lack what another session has
+// answered ahead of the log; then the query is executed again when it does not.
+func (c *Coordinator) hindered(q *asking, rep *fsop.Reply, yielded uint64) bool {
+	if !c.flushed(q.s, c.cfg.Clock.Mono()) {
+		c.stalled = append(c.stalled, q)
+		return true
+	}
+	inos := append(subjects(q.req.Op), fsop.Covers(q.req.Op, rep)...)
+	asked, clear := c.holdersOf(q.s, inos, true)
+	switch {
+	case !clear:
+		c.stalled = append(c.stalled, q)
+		return true
+	case len(asked) > 0:
+		c.noLongerWants(q)
+		g := &gate{q: q, missing: len(asked)}
+		for h, inos := range asked {
+			for _, ino := range inos {
+				q.wants = append(q.wants, ino)
+				c.wanted[ino]++
+			}
+			c.ask(&fsop.Notice{Kind: fsop.NoticeRecall, Inos: inos, Share: true}, &notice{session: h, inos: inos, gate: g, share: true})
+		}
+		c.flushBatch()
+		return true
+	case c.yielded != yielded:
+		c.execute(q) // an exclusive lease has ended since: what was done under it may be newer
+		return true
+	}
+	return false
+}
+
+// subjects lists the inodes that a query asks about.
+func subjects(op fsop.Op) []fsop.Ino {
+	switch o := op.(type) {
+	case *fsop.Lookup:
+		return []fsop.Ino{o.Parent}
+	case *fsop.GetAttr:
+		return []fsop.Ino{o.Ino}
+	case *fsop.Open:
+		return []fsop.Ino{o.Ino}
+	case *fsop.Read:
+		return []fsop.Ino{o.Ino}
+	case *fsop.Seek:
+		return []fsop.Ino{o.Ino}
+	case *fsop.ReadDir:
+		return []fsop.Ino{o.Ino}
+	}
+	return nil
+}
+
+// wakeStalled executes the queries that had to wait for sessions.
+func (c *Coordinator) wakeStalled() {
+	stalled := c.stalled
+	c.stalled = nil
+	for _, q := range stalled {
+		if c.flushed(q.s, c.cfg.Clock.Mono()) {
+			c.execute(q)
+		} else {
+			c.stalled = append(c.stalled, q)
+		}
+	}
 }
 
 func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) {
@@ -101,10 +238,8 @@ func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) 
 
 // stillHolds reports whether s holds everything that the reply shows, and has
 // given up nothing since it was read; it marks the reply so that the client
-// checks its own term.
+// checks its own term. The lock is held.
 func (c *Coordinator) stillHolds(s *session, term, given uint64, op fsop.Op, rep *fsop.Reply) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.isReaped(op) || c.term != term || s.given != given || !shows(op, rep) || !c.holds(s, fsop.Covers(op, rep)) {
 		return false
 	}

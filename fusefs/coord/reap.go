@@ -98,7 +98,7 @@ func (c *Coordinator) abandonReap() {
 		return
 	}
 	for id, rec := range c.notices {
-		if rec.waits == nil && rec.moved == nil {
+		if rec.asksOpen() {
 			delete(c.notices, id)
 		}
 	}

@@ -15,16 +15,25 @@ type session struct {
 	id      uint64
 	epoch   uint64
 	link    *Link         // nil while cut off
+	try     uint64        // of the client, with which it attached last
 	expires time.Duration // its leases hold until then (Mono)
 
 	next    uint64               // the number accepted next
 	queue   []*mutation          // accepted, waiting for a recall or behind one
 	waiting map[uint64]*mutation // proposed, by number
 
-	leases    map[fsop.Ino]struct{}
-	given     uint64 // leases given up so far
-	mutations uint64 // accepted in this term, and
-	unapplied uint64 // those of them not applied
+	leases    map[fsop.Ino]bool // true: exclusive
+	exclusive int               // how many of them are
+	owing     int               // recalls of exclusive leases that it has not acknowledged
+	ahead     bool              // may be given exclusive leases
+	flushTo   uint64            // others wait until this number is applied, 0: they do not
+	busyAt    time.Duration     // of its last mutation
+	applied   uint64            // the last operation ahead of the log that was applied, and
+	told      uint64            // the last of those that the client was told of
+	broke     uint64            // where its stream broke
+	given     uint64            // leases given up so far
+	mutations uint64            // accepted in this term, and
+	unapplied uint64            // those of them not applied
 
 	silentSince time.Duration // when link became nil
 }
@@ -119,7 +128,7 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 			case r.Errno != fsop.OK:
 				c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d: %v", session, r.Errno))
 			default:
-				c.admit(l, id, max(session, r.Session))
+				c.admit(l, id, max(session, r.Session), a)
 			}
 		}
 	}
@@ -136,13 +145,14 @@ func (c *Coordinator) bind(l *Link, id uint64, a *fsop.Attach) {
 	case a.Epoch > info.Epoch:
 		c.propose(&fsop.AttachSession{Session: a.Session, Epoch: a.Epoch}, admit(a.Session))
 	default:
-		c.admit(l, id, a.Session)
+		c.admit(l, id, a.Session, a)
 	}
 }
 
 // admit makes l the session's connection. The client holds no leases when it
-// attaches, and sends again what it has no answer to.
-func (c *Coordinator) admit(l *Link, id, sid uint64) {
+// attaches, and sends again what it has no answer to. What it answered ahead of
+// the log, up to a.Queued, comes before anything that others do.
+func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 	if l.closed {
 		return
 	}
@@ -153,9 +163,14 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	}
 	s := c.sessions[sid]
 	if s == nil {
-		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]struct{}{}}
+		s = &session{id: sid, next: info.LastSeq + 1, waiting: map[uint64]*mutation{}, leases: map[fsop.Ino]bool{}}
 		c.sessions[sid] = s
 	}
+	if c.evicting(sid) || a.Epoch == s.epoch && a.Try < s.try {
+		c.fail(l, id, c.notCoordinator()) // about to end, or overtaken by a later try
+		return
+	}
+	s.try = a.Try
 	if s.link != nil && s.link != l {
 		s.link.session = nil
 		old := s.link.wire
@@ -171,6 +186,10 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 		s.epoch, s.next = info.Epoch, info.LastSeq+1
 	}
 	s.link, l.session = l, s
+	s.ahead, s.applied, s.told, s.broke, s.flushTo = info.Ahead, 0, 0, info.BrokeAt, 0
+	if a.Queued > info.LastSeq {
+		s.flushTo = a.Queued // before anybody goes on who has waited for this session
+	}
 	c.release(s)
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
 	delete(c.unreported, sid)
@@ -179,6 +198,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 	c.send(l, frame{id: id, answer: &fsop.Answer{Attached: &fsop.Attached{
 		Session: sid, Epoch: s.epoch, Term: c.term, LastSeq: info.LastSeq,
 		TTL: uint32(c.limits.TTL / time.Millisecond), Locked: info.Locked,
+		BrokeAt: info.BrokeAt, Now: c.now(), Room: c.room(),
 	}}})
 }
 
@@ -186,12 +206,16 @@ func (c *Coordinator) admit(l *Link, id, sid uint64) {
 func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 	c.confirmed(l, id, func() {
 		s := l.session
-		if s == nil || s.id != k.Session || s.epoch != k.Epoch {
+		if s == nil || s.link != l || c.evicting(s.id) {
+			c.fail(l, id, c.notCoordinator())
+			return
+		}
+		if s.id != k.Session || s.epoch != k.Epoch {
 			c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d is not attached here", k.Session))
 			return
 		}
 		s.expires = c.cfg.Clock.Mono() + c.limits.TTL
-		c.send(l, frame{id: id, answer: &fsop.Answer{Kept: &fsop.Kept{Term: c.term}}})
+		c.send(l, frame{id: id, answer: &fsop.Answer{Kept: &fsop.Kept{Term: c.term, Now: c.now(), Room: c.room()}}})
 	})
 }
 
@@ -290,15 +314,29 @@ func (c *Coordinator) lapsed(sid uint64, now time.Duration) bool {
 	return now >= c.graceEnds
 }
 
-func (c *Coordinator) evictOnce(sid uint64) {
+// evicting reports whether a session is about to end. It gets no new term: until it
+// hears of its end it would go on as if its leases were good.
+func (c *Coordinator) evicting(sid uint64) bool {
 	for _, w := range c.control {
 		if e, ok := w.op.(*fsop.EvictSession); ok && e.Session == sid {
-			return
+			return true
 		}
 	}
+	return false
+}
+
+func (c *Coordinator) evictOnce(sid uint64) {
+	if c.evicting(sid) {
+		return
+	}
+	s := c.sessions[sid]
 	c.evict(sid, func(_ *fsop.Reply, f *fsop.Failure) {
-		if f == nil {
-			c.cfg.Observe.Evicted()
+		if f != nil {
+			return
+		}
+		c.cfg.Observe.Evicted()
+		if s != nil {
+			c.push(s.link, &fsop.Notice{Kind: fsop.NoticeResign}) // it learns the rest when it attaches
 		}
 	})
 }

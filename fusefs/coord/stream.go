@@ -22,8 +22,7 @@ func (c *Coordinator) mutate(l *Link, id uint64, r *fsop.Request) {
 	s := l.session
 	switch {
 	case r.Seq == s.next:
-		s.next++
-		s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r, at: c.cfg.Clock.Mono()})
+		c.accept(l, id, r)
 		c.step(s)
 		c.flushBatch()
 	case r.Seq > s.next || r.Seq == 0:
@@ -31,6 +30,14 @@ func (c *Coordinator) mutate(l *Link, id uint64, r *fsop.Request) {
 	default:
 		c.repeat(l, id, r)
 	}
+}
+
+// accept takes the next operation of the link's session.
+func (c *Coordinator) accept(l *Link, id uint64, r *fsop.Request) {
+	s := l.session
+	s.next++
+	s.busyAt = c.cfg.Clock.Mono()
+	s.queue = append(s.queue, &mutation{session: s, link: l, id: id, req: r, at: s.busyAt})
 }
 
 // repeat answers a number that was accepted before.
@@ -55,6 +62,7 @@ func (c *Coordinator) stepAll() {
 	for _, s := range c.sessions {
 		c.step(s)
 	}
+	c.wakeStalled()
 }
 
 // step proposes as much of a session's stream as needs nobody.
@@ -67,24 +75,36 @@ func (c *Coordinator) step(s *session) {
 		op := m.req.Op
 		if c.cfg.Refuse != nil {
 			if errno := c.cfg.Refuse(op); errno != fsop.OK {
-				op = &fsop.Refuse{Errno: errno}
+				op = refusal(op, errno)
 			}
 		}
 		c.gather(fsop.Item{Session: s.id, Epoch: s.epoch, Seq: m.req.Seq, Ack: m.req.Ack, Op: op})
 	}
 }
 
-// clear reports whether nobody else holds what m changes; otherwise it has
-// asked for it.
+// clear reports whether m, the first of its session's queue, may be proposed. If
+// it can't be and others wait for what is behind it, it gives way.
 func (c *Coordinator) clear(m *mutation) bool {
-	if m.recalling > 0 {
-		return false
-	}
 	switch m.req.Op.(type) {
-	case *fsop.Lock, *fsop.Refuse, *fsop.Nop:
+	case *fsop.Ahead:
+		return true // nobody else holds what it changes
+	case *fsop.Lock, *fsop.Refuse, *fsop.Nop, *fsop.Mend, *fsop.Reserve:
 		return true // change nothing that a lease covers
 	}
-	if len(c.unreported) > 0 && c.cfg.Clock.Mono() < c.graceEnds {
+	if c.free(m) {
+		return true
+	}
+	if c.inTheWay(m.session) {
+		c.giveWay(m.session)
+		return true
+	}
+	return false
+}
+
+// free reports whether nobody else holds what m changes; otherwise it has asked
+// for it.
+func (c *Coordinator) free(m *mutation) bool {
+	if m.recalling > 0 || !c.reported(m.session) {
 		return false
 	}
 	if !c.heldByOthers(m.session) {
@@ -95,8 +115,7 @@ func (c *Coordinator) clear(m *mutation) bool {
 		return false // stepped again when what is in flight has been applied
 	}
 	c.want(m, inos)
-	c.recall(m, inos)
-	return m.recalling == 0
+	return c.recall(m, inos)
 }
 
 // touches lists the inodes that op will change. Victims are found in the
@@ -159,6 +178,11 @@ func (c *Coordinator) gather(it fsop.Item) {
 // flushBatch proposes what has gathered, unless enough is in flight already:
 // then it goes together when the next entry has been applied.
 func (c *Coordinator) flushBatch() {
+	for len(c.bounced) > 0 {
+		s := c.bounced[len(c.bounced)-1]
+		c.bounced = c.bounced[:len(c.bounced)-1]
+		c.step(s)
+	}
 	for len(c.batch) > 0 && c.proposed < c.limits.Proposals && c.term != 0 {
 		n, size := 0, 64
 		for n < len(c.batch) && (n == 0 || size < c.limits.BatchBytes) {
@@ -183,6 +207,8 @@ func (c *Coordinator) flushBatch() {
 
 func dataLen(op fsop.Op) int {
 	switch o := op.(type) {
+	case *fsop.Ahead:
+		return dataLen(o.Op)
 	case *fsop.Write:
 		return len(o.Data)
 	case *fsop.SetXattr:
@@ -216,11 +242,25 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		return
 	}
 	c.landed(m)
+	if s.flushTo != 0 && it.Seq >= s.flushTo {
+		s.flushTo = 0
+	}
+	if o, ok := it.Op.(*fsop.Ahead); ok {
+		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
+		c.deliverAhead(s, it.Seq, o, res)
+		return
+	}
 	switch res.Status {
 	case tree.Applied, tree.Duplicate:
+		if res.Reply == nil {
+			return // acknowledged: nobody waits
+		}
 		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
 		rep := *res.Reply
-		c.grant(s, it.Op, &rep)
+		s.noteReply(it.Op, &rep)
+		if res.Status == tree.Applied { // a stored answer may be of long ago
+			c.grant(s, it.Op, &rep)
+		}
 		if !c.dropMoved(m, &rep) {
 			c.reply(m.link, m.id, &rep)
 		}

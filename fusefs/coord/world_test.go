@@ -28,13 +28,19 @@ type world struct {
 	clock *clock
 	log   *zap.Logger
 
-	mu       sync.Mutex
-	term     uint64
-	leader   int // index of the replica, -1: none
-	entries  []entry
-	held     bool    // proposals wait in limbo
-	full     int     // proposals to be refused for want of room
-	limbo    []entry // proposed and not committed
+	mu      sync.Mutex
+	term    uint64
+	leader  int // index of the replica, -1: none
+	entries []entry
+	held    bool    // proposals wait in limbo
+	limbo   []entry // proposed and not committed
+	full    int     // proposals to be refused for want of room
+	orderly bool    // mounts wait for the log
+	pipes   []*pipe // every connection so far
+
+	// What the wires do wrong, on purpose; nil: nothing.
+	mangle   func(m *fsop.Message)                     // changes what a client sends
+	pushed   func(n *fsop.Notice, ack func(*fsop.Ack)) // sees a notice before the client
 	replicas []*replica
 }
 
@@ -254,7 +260,12 @@ func (w *world) mount(name string, ledger client.Ledger) *mount {
 
 // mountFor is mount for a volume that one owner at a time may use.
 func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
+	limits := client.Limits{QueueOps: 8192}
+	if w.orderly {
+		limits.QueueOps = 0
+	}
 	s, err := client.New(client.Config{
+		Limits: limits,
 		Members: func() (ms []client.Member) {
 			for i := range w.replicas {
 				ms = append(ms, client.Member{ID: uint64(i) + 1, Addr: fmt.Sprint(i)})
@@ -321,14 +332,27 @@ func (m *mount) lookup(name string) fsop.Ino {
 // Dial implements client.Dialer: a pipe to replica Addr.
 func (w *world) Dial(_ context.Context, m client.Member) (client.Wire, error) {
 	r := w.replicas[m.ID-1]
-	p := &pipe{toClient: make(chan func(client.Receiver), 1024), toServer: make(chan func(*coord.Link), 1024), closed: make(chan struct{})}
+	p := &pipe{w: w, toClient: make(chan func(client.Receiver), 1024), toServer: make(chan func(*coord.Link), 1024), closed: make(chan struct{})}
 	p.link = r.coord.Open(server{p}, fmt.Sprintf("pipe to %d", m.ID))
+	w.mu.Lock()
+	w.pipes = append(w.pipes, p)
+	w.mu.Unlock()
 	go p.serve()
 	return p, nil
 }
 
+// cut ends the nth last connection.
+func (w *world) cut(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < len(w.pipes) {
+		w.pipes[len(w.pipes)-1-n].Close()
+	}
+}
+
 // pipe carries frames both ways in order, like a connection.
 type pipe struct {
+	w        *world
 	link     *coord.Link
 	toClient chan func(client.Receiver)
 	toServer chan func(*coord.Link)
@@ -339,6 +363,14 @@ type pipe struct {
 func (p *pipe) Close() { p.once.Do(func() { close(p.closed) }) }
 
 func (p *pipe) Send(id uint64, payload []byte) error {
+	if p.w.mangle != nil {
+		m, err := fsop.DecodeMessage(payload)
+		if err != nil {
+			panic(err)
+		}
+		p.w.mangle(m)
+		payload = fsop.AppendMessage(nil, m)
+	}
 	select {
 	case p.toServer <- func(l *coord.Link) { l.Request(id, payload) }:
 		return nil
@@ -391,8 +423,20 @@ func (s server) ReplyParts(id uint64, release func(), parts ...[]byte) {
 	s.deliver(func(r client.Receiver) { r.Reply(id, b) })
 }
 
-func (s server) Push(payload []byte) { s.deliver(func(r client.Receiver) { r.Push(payload) }) }
-func (s server) Close()              { s.p.Close() }
+func (s server) Push(payload []byte) {
+	if s.p.w.pushed != nil {
+		n, err := fsop.DecodeNotice(payload)
+		if err != nil {
+			panic(err)
+		}
+		s.p.w.pushed(n, func(a *fsop.Ack) {
+			ack := fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageAck, Ack: a})
+			s.p.toServer <- func(l *coord.Link) { l.Request(0, ack) }
+		})
+	}
+	s.deliver(func(r client.Receiver) { r.Push(payload) })
+}
+func (s server) Close() { s.p.Close() }
 
 // logLevel of the world; raise it to see sessions and terms come and go.
 var logLevel = zap.WarnLevel

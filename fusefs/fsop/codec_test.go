@@ -164,7 +164,7 @@ func TestCoderRefuses(t *testing.T) {
 		{"integer past 64 bits", recoder(AppendNotice, DecodeNotice), bytes.Repeat([]byte{0xff}, 12)},
 		{"integer past 32 bits", recoder(AppendReply, DecodeReply), []byte{0x80, 0x80, 0x80, 0x80, 0x10, 0, 0}},
 		{"errno past 4095", recoder(AppendReply, DecodeReply), []byte{0x80, 0x20, 0, 0}},
-		{"unknown reply field", recoder(AppendReply, DecodeReply), []byte{0, 0, 0x80, 0x10}},
+		{"unknown reply field", recoder(AppendReply, DecodeReply), []byte{0, 0, 0x80, 0x20}},
 		{"reply field present and empty", recoder(AppendReply, DecodeReply), []byte{0, 0, byte(hasOffset), 0}},
 		{"more inodes than bytes", recoder(AppendNotice, DecodeNotice), []byte{1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0}},
 		{"more attributes than bytes", recoder(AppendReply, DecodeReply), []byte{0, 0, byte(hasAttrs), 2, 0, 0}},
@@ -268,6 +268,37 @@ func FuzzDecodeEntry(f *testing.F)   { fuzz(f, "entry") }
 func FuzzDecodeMessage(f *testing.F) { fuzz(f, "message") }
 func FuzzDecodeAnswer(f *testing.F)  { fuzz(f, "answer") }
 func FuzzDecodeNotice(f *testing.F)  { fuzz(f, "notice") }
+
+func FuzzDecodeAhead(f *testing.F) {
+	for _, o := range sampleMessages()["stream"].Stream.Ops {
+		f.Add(AppendAhead(nil, o))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := DecodeAhead(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error %v is not ErrMalformed", err)
+			}
+			return
+		}
+		if out := AppendAhead(nil, o); !bytes.Equal(out, b) {
+			t.Fatalf("decoded %x\nencoded %x", b, out)
+		}
+	})
+}
+
+// TestStreamIsOneMessage holds AppendStream, which takes encoded operations, and
+// AppendMessage together.
+func TestStreamIsOneMessage(t *testing.T) {
+	m := sampleMessages()["stream"]
+	var ops [][]byte
+	for _, o := range m.Stream.Ops {
+		ops = append(ops, AppendAhead(nil, o))
+	}
+	if got, want := AppendStream(nil, m.Stream, ops), AppendMessage(nil, m); !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
 
 // BenchmarkRequest is the cost of one 4 KiB write on the wire.
 func BenchmarkRequest(b *testing.B) {

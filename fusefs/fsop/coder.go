@@ -166,6 +166,7 @@ func (c *coder) attr(a *Attr) {
 	c.time(&a.Ctime)
 	c.u64(&a.Entries)
 	c.u32(&a.Xattrs)
+	c.bool(&a.Holes)
 }
 
 func (c *coder) lock(l *LockRange) {

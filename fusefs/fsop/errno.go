@@ -47,4 +47,9 @@ const (
 	ESTALE       = Errno(syscall.ESTALE)
 	EDQUOT       = Errno(syscall.EDQUOT)
 	E2BIG        = Errno(syscall.E2BIG)
+
+	// Again says that an operation used up its number and changed nothing, since
+	// it stood in the way of others: it is to be repeated under a new number. It
+	// never reaches an application (ERESTARTSYS).
+	Again = Errno(512)
 )

@@ -23,6 +23,8 @@ type Request struct {
 	// Open says that success opens Attrs[0].Ino under the handle Tag. A session
 	// records that before it handles whatever arrived after the reply.
 	Open bool
+	// Durable says that a mutation's answer has to wait for a quorum.
+	Durable bool
 	// Numbered, if not nil, is called once a mutation has its number: whatever
 	// is called from then on comes after it. It must not block. A mutation that
 	// gets none, or has its answer without one, does not call it.
@@ -43,6 +45,7 @@ type Reply struct {
 	Index      uint64 // the log index whose state the answer shows
 	Leased     bool   // an S lease on every inode of Covers(op, reply) comes with it
 	UnderLease bool   // answered under the session's leases, without a quorum round
+	Exclusive  bool   // the leases that come with it are exclusive
 	Attrs      []Attr
 	Entries    []DirEntry
 	EOF        bool
@@ -110,6 +113,7 @@ const (
 	hasFS
 	hasSession
 	hasUnderLease
+	hasExclusive
 	hasEnd // first unused bit
 )
 
@@ -130,6 +134,7 @@ func (r *Reply) mask() (m uint32) {
 	set(hasFS, r.FS != nil)
 	set(hasSession, r.Session != 0)
 	set(hasUnderLease, r.UnderLease)
+	set(hasExclusive, r.Exclusive)
 	return m
 }
 
@@ -145,6 +150,7 @@ func (c *coder) reply(r *Reply) {
 	r.Leased = m&hasLease != 0
 	r.EOF = m&hasEOF != 0
 	r.UnderLease = m&hasUnderLease != 0
+	r.Exclusive = m&hasExclusive != 0
 	if m&hasAttrs != 0 {
 		n := c.count(len(r.Attrs))
 		if c.decode {

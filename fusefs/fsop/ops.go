@@ -18,6 +18,9 @@ const (
 	KindLock        Kind = 11
 	KindRefuse      Kind = 12
 	KindNop         Kind = 13
+	KindAhead       Kind = 14
+	KindReserve     Kind = 15
+	KindMend        Kind = 16
 )
 
 // Control operations are logged by the coordinator itself, outside streams.

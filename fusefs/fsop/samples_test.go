@@ -31,6 +31,9 @@ func sampleOps() []Op {
 		&Lock{Ino: 7, Lock: sampleLock},
 		&Refuse{Errno: ENOSPC},
 		&Nop{},
+		&Ahead{Stamp: Time{Sec: 1_700_000_000, Nsec: 9}, Ino: 77, Expect: 1 << 60, Op: &Unlink{Parent: 8, Name: name}},
+		&Reserve{Count: 4096},
+		&Mend{},
 		&OpenSession{Nonce: sampleNonce, Name: []byte("node-1:/mnt")},
 		&AttachSession{Session: 5, Epoch: 6},
 		&EvictSession{Session: 5},
@@ -66,7 +69,7 @@ func sampleReplies() map[string]*Reply {
 		"empty": {},
 		"errno": {Errno: ENOTEMPTY, Index: 12},
 		"every field": {
-			Errno: EEXIST, Index: 1 << 40, Leased: true, Attrs: []Attr{a, {}},
+			Errno: EEXIST, Index: 1 << 40, Leased: true, Exclusive: true, Attrs: []Attr{a, {}},
 			Entries: []DirEntry{
 				{Ino: 9, Cookie: 1 << 62, Type: 8, Name: []byte("a\xff"), Attr: &a},
 				{Ino: 10, Cookie: 1<<62 + 1, Type: 4, Name: []byte("b")},
@@ -89,8 +92,12 @@ func sampleEntry() *Entry {
 
 func sampleMessages() map[string]*Message {
 	return map[string]*Message{
-		"request":   {Kind: MessageRequest, Request: sampleRequest(&GetAttr{Ino: 7})},
-		"attach":    {Kind: MessageAttach, Attach: &Attach{Session: 5, Epoch: 6, Nonce: sampleNonce, Name: []byte("node-1"), Token: []byte("tr1.x.y")}},
+		"request": {Kind: MessageRequest, Request: sampleRequest(&GetAttr{Ino: 7})},
+		"attach":  {Kind: MessageAttach, Attach: &Attach{Session: 5, Epoch: 6, Nonce: sampleNonce, Name: []byte("node-1"), Token: []byte("tr1.x.y"), Try: 12, Queued: 301}},
+		"stream": {Kind: MessageStream, Stream: &Stream{Session: 5, Epoch: 6, First: 300, Ack: 299, Ops: []*Ahead{
+			{Stamp: Time{Sec: 1, Nsec: 2}, Ino: 3, Expect: 4, Op: &Create{Parent: Root, Name: []byte("f"), Mode: TypeFile | 0o644}},
+			{Stamp: Time{Sec: 1, Nsec: 3}, Expect: 5, Op: &Write{Ino: 3, Data: []byte("data")}},
+		}}},
 		"keepalive": {Kind: MessageKeepAlive, KeepAlive: &KeepAlive{Session: 5, Epoch: 6}},
 		"ack":       {Kind: MessageAck, Ack: &Ack{ID: 9, Open: []Ino{7, 8}}},
 		"detach":    {Kind: MessageDetach, Detach: &Detach{Session: 5, Epoch: 6}},
@@ -104,8 +111,8 @@ func sampleAnswers() map[string]*Answer {
 	return map[string]*Answer{
 		"failure":  {Failure: &Failure{Code: NotCoordinator, Hint: 3, Detail: "follower"}},
 		"reply":    {Reply: &Reply{Errno: ENOENT, Index: 4}},
-		"attached": {Attached: &Attached{Session: 5, Epoch: 6, Term: 7, LastSeq: 8, TTL: 3000, Locked: []Ino{7}}},
-		"kept":     {Kept: &Kept{Term: 7}},
+		"attached": {Attached: &Attached{Session: 5, Epoch: 6, Term: 7, LastSeq: 8, TTL: 3000, Locked: []Ino{7}, BrokeAt: 9, Now: Time{Sec: 1, Nsec: 2}, Room: 1 << 30}},
+		"kept":     {Kept: &Kept{Term: 7, Now: Time{Sec: 1, Nsec: 2}, Room: 1 << 20}},
 	}
 }
 
@@ -113,6 +120,9 @@ func sampleNotices() map[string]*Notice {
 	return map[string]*Notice{
 		"recall":  {Kind: NoticeRecall, ID: 9, Inos: []Ino{7, 1 << 40}},
 		"orphans": {Kind: NoticeOrphans, ID: 10, Inos: []Ino{7}},
+		"share":   {Kind: NoticeRecall, ID: 9, Inos: []Ino{7}, Share: true},
+		"applied": {Kind: NoticeApplied, Seq: 300, Index: 1 << 40},
+		"broken":  {Kind: NoticeBroken, Seq: 301, Index: 1 << 40},
 		"resign":  {Kind: NoticeResign, Hint: 2},
 		"moved":   {Kind: NoticeMoved, ID: 11, Moved: []NameRef{{Root, []byte("a\xff")}, {7, []byte("b")}}},
 	}

@@ -18,6 +18,7 @@ const (
 	MessageStatus    MessageKind = 6 // StatusQuery → Reply with JSON in Data
 	MessageOwn       MessageKind = 7 // Own → Reply, EBUSY with the owner in Data
 	MessageOperate   MessageKind = 8 // Operate → Reply, from an operator only
+	MessageStream    MessageKind = 9 // Stream → NoticeApplied, later
 )
 
 // Attach binds a connection to a session. Session 0 opens a new one.
@@ -27,6 +28,8 @@ type Attach struct {
 	Nonce   [16]byte
 	Name    []byte // who mounts, for people
 	Token   []byte // bearer token of the volume
+	Try     uint64 // counts the attempts of one serving process: an earlier one comes too late
+	Queued  uint64 // the last operation that was answered ahead of the log and has no answer, 0: none
 }
 
 // Attached answers an Attach.
@@ -37,6 +40,9 @@ type Attached struct {
 	LastSeq uint64 // the last mutation of the session that was applied
 	TTL     uint32 // lease term in milliseconds
 	Locked  []Ino  // inodes on which the session holds locks
+	BrokeAt uint64 // the number at which the stream broke and was not mended, 0: it did not
+	Now     Time   // what the coordinator would stamp now
+	Room    uint64 // bytes by which files may grow ahead of the log
 }
 
 // KeepAlive renews the session's leases. It is answered only after a quorum
@@ -44,7 +50,11 @@ type Attached struct {
 type KeepAlive struct{ Session, Epoch uint64 }
 
 // Kept answers a KeepAlive.
-type Kept struct{ Term uint64 }
+type Kept struct {
+	Term uint64
+	Now  Time   // as in Attached
+	Room uint64 // as in Attached
+}
 
 // Detach ends the session for good: its locks are released.
 type Detach struct{ Session, Epoch uint64 }
@@ -67,6 +77,8 @@ const (
 	NoticeOrphans NoticeKind = 2 // which of Inos are open? the others must not be opened without asking
 	NoticeResign  NoticeKind = 3 // this coordinator has ended; Hint is the next one if known; not acknowledged
 	NoticeMoved   NoticeKind = 4 // directories left the names Moved: make the kernel forget them, then acknowledge
+	NoticeApplied NoticeKind = 5 // operations ahead of the log up to Seq were applied as predicted, at Index or before; not acknowledged
+	NoticeBroken  NoticeKind = 6 // operation Seq differed from its prediction: what follows fails until Mend; not acknowledged
 )
 
 // Notice is pushed by the coordinator.
@@ -77,6 +89,10 @@ type Notice struct {
 	Hint uint64
 
 	Moved []NameRef
+
+	Share bool   // of a recall: shared leases may stay
+	Seq   uint64 // in the session's stream
+	Index uint64 // in the log
 }
 
 // NameRef is a name in a directory.
@@ -95,6 +111,7 @@ type Message struct {
 	Detach    *Detach
 	Status    *StatusQuery
 	Own       *Own
+	Stream    *Stream
 	Operate   *Operate
 }
 
@@ -129,6 +146,8 @@ func (c *coder) message(m *Message) {
 		}
 		c.bytes(&a.Name, NameMax)
 		c.bytes(&a.Token, 4096)
+		c.u64(&a.Try)
+		c.u64(&a.Queued)
 	case MessageKeepAlive:
 		k := fresh(c, &m.KeepAlive)
 		c.u64(&k.Session)
@@ -145,6 +164,8 @@ func (c *coder) message(m *Message) {
 		fresh(c, &m.Status)
 	case MessageOwn:
 		fresh(c, &m.Own).code(c)
+	case MessageStream:
+		c.stream(fresh(c, &m.Stream))
 	case MessageOperate:
 		c.op(&fresh(c, &m.Operate).Op)
 	default:
@@ -231,8 +252,14 @@ func (c *coder) answer(a *Answer) {
 		c.u64(&t.LastSeq)
 		c.u32(&t.TTL)
 		c.inos(&t.Locked)
+		c.u64(&t.BrokeAt)
+		c.time(&t.Now)
+		c.u64(&t.Room)
 	case answerKept:
-		c.u64(&fresh(c, &a.Kept).Term)
+		k := fresh(c, &a.Kept)
+		c.u64(&k.Term)
+		c.time(&k.Now)
+		c.u64(&k.Room)
 	default:
 		c.fail("answer tag")
 	}
@@ -273,12 +300,15 @@ func DecodeNotice(b []byte) (*Notice, error) {
 
 func (c *coder) notice(n *Notice) {
 	c.u8((*uint8)(&n.Kind))
-	if n.Kind < NoticeRecall || n.Kind > NoticeMoved {
+	if n.Kind < NoticeRecall || n.Kind > NoticeBroken {
 		c.fail("notice kind")
 	}
 	c.u64(&n.ID)
 	c.inos(&n.Inos)
 	c.u64(&n.Hint)
+	c.bool(&n.Share)
+	c.u64(&n.Seq)
+	c.u64(&n.Index)
 	count := c.count(len(n.Moved))
 	if c.decode && count > 0 {
 		n.Moved = make([]NameRef, 0, min(count, len(c.buf)/2+1))

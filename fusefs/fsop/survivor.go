@@ -23,6 +23,13 @@ type Pending struct {
 	Seq uint64 // its number in the session's stream
 }
 
+// Queued is an operation that was answered before it was logged, encoded by
+// AppendAhead.
+type Queued struct {
+	Seq uint64
+	Op  []byte
+}
+
 // ComparePending orders by number.
 func ComparePending(a, b Pending) int { return cmp.Compare(a.Seq, b.Seq) }
 

@@ -63,6 +63,14 @@ func (t Time) Next() Time {
 	return Time{t.Sec, t.Nsec + 1}
 }
 
+// Add returns the time d later.
+func (t Time) Add(d time.Duration) Time {
+	ns := int64(t.Nsec) + int64(d%time.Second)
+	t.Sec += int64(d/time.Second) + ns/1e9
+	t.Nsec = uint32(ns % 1e9)
+	return t
+}
+
 // Attr is what stat(2) shows of an inode, and a little more. Mode holds all of st_mode; Blocks
 // counts 512-byte units.
 type Attr struct {
@@ -82,6 +90,9 @@ type Attr struct {
 	// not there: the number of names in a directory and of extended attributes.
 	Entries uint64
 	Xattrs  uint32
+	// Holes says that the allocated pages of a file are not all at its start: what
+	// a write adds to Blocks can't be told from here.
+	Holes bool
 }
 
 // IsDir reports whether the inode is a directory.

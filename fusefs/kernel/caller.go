@@ -10,11 +10,17 @@ import (
 // is optional: kernel finds them by type assertion once, when a mount starts to
 // serve.
 
-// Cacher answers from memory. TryCall never blocks and never sends; false means
+// Cacher answers queries from memory. TryCall never blocks and never sends; false means
 // that Call must be asked. It is called with the baton held, so it decides how
 // fast a mount answers.
 type Cacher interface {
 	TryCall(req *fsop.Request) (*fsop.Reply, bool)
+}
+
+// Ahead answers mutations before they are in the log. TryChange never blocks;
+// false means that nothing has happened and Call must be asked.
+type Ahead interface {
+	TryChange(req *fsop.Request) (*fsop.Reply, bool)
 }
 
 // Finisher learns that the kernel has its answer: tag will not come again, and
@@ -32,8 +38,12 @@ type Resumer interface {
 	Resumed(tags []uint64)
 }
 
-// Syncer is asked by fsync(2), fdatasync(2) and close(2) to make everything of
-// an inode durable. Without it every mutation is durable when it is answered.
+// Syncer is for a session that answers mutations before they are durable.
 type Syncer interface {
-	Sync(ctx context.Context, ino fsop.Ino) error
+	// Sync is asked by fsync(2) and fdatasync(2) to make everything of an inode
+	// durable.
+	Sync(ctx context.Context, ino fsop.Ino, handle uint64) error
+	// Owed is asked by close(2). It never blocks. Both report, once to each
+	// handle, that work was lost.
+	Owed(handle uint64) error
 }

@@ -42,15 +42,19 @@ func (x *exchange) flush(q *fuse.FlushRequest) {
 		x.fail(errno)
 		return
 	}
-	x.fail(x.sync())
+	if s := x.s.syncer; s != nil && s.Owed(uint64(q.Handle)) != nil {
+		x.fail(fsop.EIO)
+		return
+	}
+	x.fail(fsop.OK)
 }
 
-func (x *exchange) sync() fsop.Errno {
+func (x *exchange) sync(ino fsop.Ino, handle uint64) fsop.Errno {
 	if x.s.syncer == nil {
 		return fsop.OK
 	}
 	x.yield()
-	if err := x.s.syncer.Sync(x.ctx, x.node); err != nil {
+	if err := x.s.syncer.Sync(x.ctx, ino, handle); err != nil {
 		return errnoOf(x.ctx, err)
 	}
 	return fsop.OK
@@ -88,6 +92,7 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 	if op.Append {
 		op.Offset = 0
 	}
+	x.durable = uint32(q.FileFlags)&unix.O_DSYNC != 0 // a part of O_SYNC, too
 	small := len(op.Data) <= copyMax
 	if small {
 		op.Data = bytes.Clone(op.Data)

@@ -56,7 +56,7 @@ func (x *exchange) parsed(req fuse.Request) {
 	case *fuse.FlushRequest:
 		x.flush(q)
 	case *fuse.FsyncRequest:
-		x.fail(x.sync())
+		x.fail(x.sync(x.node, uint64(q.Handle)))
 	default:
 		x.parsedRare(req)
 	}
@@ -121,7 +121,7 @@ func (x *exchange) raw(q *fuse.UnrecognizedRequest) {
 		x.decoded(ok, func() { x.tmpfile(in) })
 	case opSyncFS:
 		recycle(&q.Header)
-		x.fail(fsop.OK)
+		x.fail(x.sync(0, 0))
 	case opIoctl:
 		recycle(&q.Header)
 		x.fail(enotty)

@@ -46,7 +46,7 @@
 // mounts: starting a process closes their copies, which waits for the process
 // that is to be started.
 //
-// # Shared memory of a mount, version 1
+// # Shared memory of a mount, version 2
 //
 // A sealed memfd, mapped by the serving process, its descriptor kept by the
 // keeper. Integers have the machine's byte order. Offsets in bytes:
@@ -66,6 +66,11 @@
 //	53248    2^18 open handles, 16 bytes each: handle u64 (0: free), inode u64
 //	4247552  2^16 lock holders, 32 bytes each:
 //	         kind u32 (0: free), u32 unused, inode u64, owner u64, handle u64
+//	6344704  ring of operations that were answered and not logged: u64, its
+//	         upper half where the first record is, its lower where the next
+//	         one goes; equal: none
+//	6344768  2^24 bytes of records, each at a multiple of 8: length u32 (all
+//	         ones: go on at the start), u32 unused, seq u64, the operation
 //
 // A record is filled first and published last, by one atomic store (the slot
 // number, the state, the handle, the kind). In flight entries of another

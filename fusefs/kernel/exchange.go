@@ -24,6 +24,7 @@ type exchange struct {
 	holds    bool // the baton
 	detached bool // goes on in a goroutine of its own
 	mutated  bool
+	durable  bool // mutations are answered by a quorum
 	sub      uint32
 	op       fsop.Op // what was asked last
 
@@ -47,7 +48,7 @@ func (x *exchange) begin(h *fuse.Header) {
 	x.tag = x.id &^ resent
 	x.node = fsop.Ino(h.Node)
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
-	x.holds, x.mutated, x.sub = true, false, 0
+	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
 	x.ctx, x.cancel = nil, nil
 	x.stop.interrupted.Store(false)
 	x.stop.cancel.Store(nil)
@@ -95,16 +96,8 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 	req.Tag = x.tag
 	x.op = req.Op
-	if req.Op.Kind().Query() {
-		if c := x.s.cacher; c != nil {
-			if rep, ok := c.TryCall(req); ok {
-				return checkReply(req.Op, rep)
-			}
-		}
-	} else {
-		req.Sub = x.sub
-		x.sub++
-		x.mutated = true
+	if rep, ok := x.try(req); ok {
+		return checkReply(req.Op, rep)
 	}
 	x.yield()
 	rep, err := x.s.caller.Call(x.ctx, req)
@@ -112,6 +105,23 @@ func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
 		return nil, errnoOf(x.ctx, err)
 	}
 	return checkReply(req.Op, rep)
+}
+
+// try answers without waiting, if the session can.
+func (x *exchange) try(req *fsop.Request) (*fsop.Reply, bool) {
+	if req.Op.Kind().Query() {
+		if c := x.s.cacher; c != nil {
+			return c.TryCall(req)
+		}
+		return nil, false
+	}
+	req.Sub, req.Durable = x.sub, x.durable
+	x.sub++
+	x.mutated = true
+	if a := x.s.ahead; a != nil {
+		return a.TryChange(req)
+	}
+	return nil, false
 }
 
 // checkReply turns a reply that lacks what its kind promises into EIO, so that

@@ -12,10 +12,10 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// The shared memory of a mount, version 1. Integers have the machine's byte
+// The shared memory of a mount, version 2. Integers have the machine's byte
 // order (the memory never leaves it). doc.go describes it for people.
 const (
-	layoutVersion = 1
+	layoutVersion = 2
 
 	offMagic    = 0   // 8 bytes
 	offVersion  = 8   // u32
@@ -44,7 +44,11 @@ const (
 	offHolderTab = offHandleTab + handlesMax*handleSize
 	holderSize   = 32 // kind u32 (0: free), pad u32, ino u64, owner u64, handle u64
 	holdersMax   = 1 << 16
-	layoutSize   = offHolderTab + holdersMax*holderSize
+	offRing      = offHolderTab + holdersMax*holderSize // u64: head << 32 | tail
+	offRingData  = offRing + 64
+	ringSize     = 16 << 20
+	ringHead     = 16 // of a record: length u32, pad u32, seq u64; then the operation
+	layoutSize   = offRingData + ringSize
 )
 
 var layoutMagic = [8]byte{'T', 'A', 'K', 'M', 'O', 'U', 'N', 'T'}

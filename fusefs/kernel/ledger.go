@@ -20,6 +20,7 @@ type Ledger struct {
 		handles map[uint64]handleAt
 		opens   map[fsop.Ino]int
 		spare   []int // handle slots below the mark
+		ring    ring
 	}
 	holders holderTable
 }
@@ -60,6 +61,7 @@ func newLedgerOn(mem memory) *Ledger {
 		l.mu.opens[ino]++
 	}
 	l.holders.load(mem)
+	l.mu.ring.load(mem)
 	return l
 }
 
@@ -117,6 +119,7 @@ func (l *Ledger) SetIdentity(id fsop.Identity) error {
 	l.mem.store32(next+slotHintLen, uint32(copy(l.mem[next+slotHint:next+slotHint+fsop.HintMax], id.Hint)))
 	l.mem.store32(offIdentity, which)
 	if !same {
+		l.mu.ring.reset()
 		for tag := range l.mu.flights {
 			l.finish(tag)
 		}

@@ -39,6 +39,11 @@ func TestLayoutGolden(t *testing.T) {
 	must(t, l.Open(12, 8))
 	l.Close(10)
 	must(t, l.claim(holder{Ino: 7, Owner: 9, Handle: 10, Kind: fsop.Posix}))
+	must(t, l.Begin(0, 0, 4))
+	l.Queue(4, []byte("first"))
+	must(t, l.Begin(0, 0, 5))
+	l.Queue(5, []byte("second operation"))
+	l.Release(4)
 	golden(t, "layout", dump(mem))
 }
 

@@ -70,7 +70,7 @@ func (x *exchange) pieces(op *fsop.Write) []*piece {
 		part.KillPriv = op.KillPriv && at == 0
 		begun := make(chan struct{})
 		all = append(all, &piece{
-			req:   &fsop.Request{Tag: x.tag, Sub: x.sub, Op: &part, Numbered: func() { close(begun) }},
+			req:   &fsop.Request{Tag: x.tag, Sub: x.sub, Durable: x.durable, Op: &part, Numbered: func() { close(begun) }},
 			begun: begun,
 			done:  make(chan struct{}),
 		})

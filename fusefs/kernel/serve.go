@@ -38,6 +38,7 @@ type server struct {
 
 	caller   fsop.Caller
 	cacher   Cacher
+	ahead    Ahead
 	finisher Finisher
 	resumer  Resumer
 	syncer   Syncer
@@ -71,6 +72,7 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	})
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.cacher, _ = caller.(Cacher)
+	s.ahead, _ = caller.(Ahead)
 	s.finisher, _ = caller.(Finisher)
 	s.resumer, _ = caller.(Resumer)
 	s.syncer, _ = caller.(Syncer)

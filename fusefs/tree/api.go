@@ -28,7 +28,7 @@ type Status uint8
 // The fates of an item.
 const (
 	Applied   Status = 1 // its number is consumed; Reply is the answer
-	Duplicate Status = 2 // applied before; Reply is the stored answer, nil when it was acknowledged
+	Duplicate Status = 2 // applied before; Reply is the stored answer, nil when it was acknowledged or given ahead of the log
 	Gap       Status = 3 // its number is not the next one, or the window is full: nothing changed
 	Fenced    Status = 4 // its session or epoch has ended: nothing changed
 )
@@ -40,6 +40,9 @@ type Result struct {
 	// Touched lists the inodes whose attributes, entries, contents, xattrs or
 	// locks the item changed.
 	Touched []fsop.Ino
+	// Broke says that the item was to be ahead of the log and differs from its
+	// prediction, or comes behind one that did.
+	Broke bool
 }
 
 // SessionInfo describes a session.
@@ -52,6 +55,8 @@ type SessionInfo struct {
 	Ack     uint64 // replies up to here are forgotten
 	Opened  fsop.Time
 	Locked  []fsop.Ino // inodes with locks of the session, ascending
+	BrokeAt uint64     // the operation that broke the stream, 0: it is whole
+	Ahead   bool       // it has reserved inode numbers: it may work ahead of the log
 }
 
 // SpaceInfo is what the coordinator decides ENOSPC with. Bytes and inodes of

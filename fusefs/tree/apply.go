@@ -46,7 +46,7 @@ func (x *tx) item(it *fsop.Item, stamp fsop.Time) Result {
 		x.tick(stamp)
 		r := x.control(it.Op)
 		r.Index = x.index
-		return Result{Applied, r, x.touched}
+		return Result{Applied, r, x.touched, false}
 	}
 	status, s := x.fate(it)
 	switch status {
@@ -55,13 +55,18 @@ func (x *tx) item(it *fsop.Item, stamp fsop.Time) Result {
 	case Gap, Fenced:
 		return Result{Status: status}
 	}
-	x.tick(stamp)
 	s.seq = it.Seq
 	s.ack = max(s.ack, it.Ack)
-	r := x.mutate(s, it.Op)
+	if o, ok := it.Op.(*fsop.Ahead); ok {
+		r := x.ahead(s, o)
+		r.Index = x.index
+		return Result{Applied, r, x.touched, s.broke != 0} // not stored: the session knows it
+	}
+	x.tick(stamp)
+	r := x.orderly(s, it.Op)
 	r.Index = x.index
 	x.storeReply(s, it.Seq, r)
-	return Result{Applied, r, x.touched}
+	return Result{Applied, r, x.touched, false}
 }
 
 // tick gives the item its time: the entry's, but after every earlier item's.

@@ -52,7 +52,7 @@ func (n *inode) attr() fsop.Attr {
 		Ino: n.ino, Mode: n.mode, Nlink: n.nlink, UID: n.uid, GID: n.gid, Rdev: n.rdev,
 		Size: n.size, Blocks: n.pages() * (pageSize / 512),
 		Atime: n.atime, Mtime: n.mtime, Ctime: n.ctime,
-		Entries: n.entries, Xattrs: n.xattrs,
+		Entries: n.entries, Xattrs: n.xattrs, Holes: n.sparse > 0,
 	}
 	if n.isDir() {
 		a.Size, a.Blocks = pageSize, pageSize/512

@@ -388,7 +388,12 @@ func (n *mnode) grow(size uint64) {
 	}
 }
 
-func (n *mnode) count() { n.Blocks = uint64(len(n.pages)) * 8 }
+func (n *mnode) count() {
+	n.Blocks, n.Holes = uint64(len(n.pages))*8, false
+	for p := range n.pages {
+		n.Holes = n.Holes || p >= uint64(len(n.pages))
+	}
+}
 
 func (n *mnode) take(off, end uint64) {
 	for p := off / 4096; p*4096 < end; p++ {

@@ -19,6 +19,10 @@ type session struct {
 	seq    uint64 // the last mutation applied
 	ack    uint64 // replies up to here are forgotten
 
+	broke   uint64   // the operation that came out unlike its prediction, 0: none
+	nextIno fsop.Ino // of the range reserved for the session, and
+	endIno  fsop.Ino // its end; 0: the session never worked ahead of the log
+
 	ended bool // in a transaction: evicted
 }
 
@@ -40,12 +44,21 @@ func decodeSession(id uint64, b []byte) (*session, bool) {
 func appendPosition(b []byte, s *session) []byte {
 	b = binary.AppendUvarint(b, s.epoch)
 	b = binary.AppendUvarint(b, s.seq)
-	return binary.AppendUvarint(b, s.ack)
+	b = binary.AppendUvarint(b, s.ack)
+	if s.broke|uint64(s.endIno) == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, s.broke)
+	b = binary.AppendUvarint(b, uint64(s.nextIno))
+	return binary.AppendUvarint(b, uint64(s.endIno))
 }
 
 func (s *session) decodePosition(b []byte) bool {
 	d := decoder{b: b}
 	s.epoch, s.seq, s.ack = d.u64(), d.u64(), d.u64()
+	if !d.bad && len(d.b) > 0 {
+		s.broke, s.nextIno, s.endIno = d.u64(), fsop.Ino(d.u64()), fsop.Ino(d.u64())
+	}
 	return d.done() && s.ack <= s.seq
 }
 
@@ -132,7 +145,11 @@ func (v view) storedReply(s *session, seq uint64) *fsop.Reply {
 	}
 	val, ok := v.value(replyKey(s.id, seq))
 	d := decoder{b: val}
-	if !ok || d.u64() != seq {
+	kept := d.u64()
+	if !ok || kept < seq {
+		return nil // answered ahead of the log: its session knows
+	}
+	if kept != seq {
 		stop(fmt.Sprintf("reply %d of session %d", seq, s.id), errCorrupt)
 	}
 	r, err := fsop.DecodeReply(d.b)
@@ -146,7 +163,7 @@ func (v view) storedReply(s *session, seq uint64) *fsop.Reply {
 func (s *session) info(locks map[fsop.Ino][]held) SessionInfo {
 	i := SessionInfo{
 		ID: s.id, Epoch: s.epoch, Nonce: s.nonce, Name: s.name,
-		LastSeq: s.seq, Ack: s.ack, Opened: s.opened,
+		LastSeq: s.seq, Ack: s.ack, Opened: s.opened, BrokeAt: s.broke, Ahead: s.endIno > 0,
 	}
 	for ino, list := range locks {
 		if slices.ContainsFunc(list, func(h held) bool { return h.session == s.id }) {

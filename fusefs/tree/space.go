@@ -29,6 +29,8 @@ const recordBytes = 1024
 // a replica. Zero: it adds nothing, or frees; it may be done on a full disk.
 func (t *Tree) Growth(op fsop.Op) uint64 {
 	switch o := op.(type) {
+	case *fsop.Ahead:
+		return aheadGrowth(o.Op)
 	case *fsop.Create, *fsop.Tmpfile, *fsop.Link:
 		return recordBytes
 	case *fsop.SetXattr:
@@ -43,6 +45,17 @@ func (t *Tree) Growth(op fsop.Op) uint64 {
 		if o.Mode&fsop.FallocPunchHole == 0 {
 			return t.growth(o.Ino, o.Offset, o.Length)
 		}
+	}
+	return 0
+}
+
+// aheadGrowth is Growth without a look at the file, which may not be there yet.
+func aheadGrowth(op fsop.Op) uint64 {
+	switch o := op.(type) {
+	case *fsop.Create, *fsop.Link:
+		return recordBytes
+	case *fsop.Write:
+		return fsop.AheadRoom(o)
 	}
 	return 0
 }

@@ -29,6 +29,8 @@ type tx struct {
 	reaped   []fsop.Ino // inodes whose content files may go
 	stripes  uint64     // content locks held, one bit each
 	buf      []byte
+
+	given fsop.Ino // the number of the next new inode, 0: the log's next
 }
 
 func (t *Tree) begin(index, term uint64) *tx {
@@ -170,11 +172,15 @@ func (x *tx) touch(ino fsop.Ino) {
 
 // newInode makes an inode under the next number.
 func (x *tx) newInode(mode, uid, gid uint32) *inode {
+	ino := x.given
+	if ino == 0 {
+		ino = x.g.nextIno
+		x.g.nextIno++
+	}
 	n := &inode{
-		ino: x.g.nextIno, mode: mode, uid: uid, gid: gid,
+		ino: ino, mode: mode, uid: uid, gid: gid,
 		atime: x.now, mtime: x.now, ctime: x.now,
 	}
-	x.g.nextIno++
 	x.g.inodes++
 	x.inodes[n.ino] = n
 	x.change(n)

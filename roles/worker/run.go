@@ -193,7 +193,8 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	r.coord = coord.New(coord.Config{
 		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
-		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Observe: logged{r.counts}, Logger: r.log.Named("coordinator"),
+		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Room: r.space.room,
+		Observe: logged{r.counts}, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
 	r.scrub.r = r

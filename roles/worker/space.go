@@ -120,3 +120,26 @@ func (s *space) narrow(fs *fsop.StatFS) {
 		fs.InodesFree = min(fs.InodesFree, room.inodesFree)
 	}
 }
+
+// room is how much files may grow before growth is refused, in bytes: none near
+// the end, so that refusals are told where they arise.
+func (s *space) room() uint64 {
+	const margin = 64 << 20
+	info, err := s.tree.Space()
+	if err != nil {
+		return 0
+	}
+	free := roomOf(&info).usable()
+	if info.LimitBytes != 0 {
+		free = min(free, info.LimitBytes-min(info.LimitBytes, info.UsedBytes))
+	}
+	if info.LimitInodes != 0 && info.UsedInodes+4096 >= info.LimitInodes {
+		return 0
+	}
+	if s.others != nil {
+		for _, other := range s.others() {
+			free = min(free, other.usable())
+		}
+	}
+	return free - min(free, margin)
+}

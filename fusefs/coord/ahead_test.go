@@ -1,0 +1,204 @@
+package coord_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+)
+
+// warm makes m a session that works ahead of the log in a directory of its own.
+func warm(t *testing.T, m *mount, name string) fsop.Ino {
+	t.Helper()
+	dir := m.ok(&fsop.Create{Parent: fsop.Root, Name: []byte(name), Mode: fsop.TypeDir | 0o755, Excl: true}).Attrs[0].Ino
+	for i := range 200 {
+		file := &fsop.Create{Parent: dir, Name: []byte("warm"), Mode: fsop.TypeFile | 0o644, Excl: true}
+		if _, ok := m.TryChange(&fsop.Request{Op: file}); ok {
+			m.ok(&fsop.Unlink{Parent: dir, Name: []byte("warm")})
+			return dir
+		}
+		m.ok(file)
+		m.ok(&fsop.Unlink{Parent: dir, Name: []byte("warm")})
+		if i > 3 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	t.Fatal("the session does not work ahead of the log")
+	return 0
+}
+
+// try answers an operation from memory, or fails the test.
+func (m *mount) try(op fsop.Op) *fsop.Reply {
+	m.w.t.Helper()
+	ask := m.TryChange
+	if op.Kind().Query() {
+		ask = m.TryCall
+	}
+	rep, ok := ask(&fsop.Request{Op: op})
+	if !ok || rep.Errno != fsop.OK {
+		m.w.t.Fatalf("%T is not done ahead of the log: %+v", op, rep)
+	}
+	return rep
+}
+
+// TestAheadOfTheLog does the common operations while nothing is committed, and
+// then compares what was told with what came of it.
+func TestAheadOfTheLog(t *testing.T) {
+	w := newWorld(t, 3)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	w.hold()
+	name := func(s string) []byte { return []byte(s) }
+	f := a.try(&fsop.Create{Parent: dir, Name: name("f"), Mode: fsop.TypeFile | 0o644, UID: 7, GID: 8}).Attrs[0].Ino
+	a.try(&fsop.Write{Ino: f, Data: bytes.Repeat([]byte("x"), 5000)})
+	a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("end")})
+	a.try(&fsop.SetAttr{Ino: f, Valid: fsop.SetMode | fsop.SetMtime, Mode: 0o600, Mtime: fsop.Time{Sec: 5}})
+	a.try(&fsop.SetAttr{Ino: f, Valid: fsop.SetSize, Size: 3000})
+	sub := a.try(&fsop.Create{Parent: dir, Name: name("sub"), Mode: fsop.TypeDir | 0o2755, GID: 9}).Attrs[0].Ino
+	a.try(&fsop.Create{Parent: sub, Name: name("l"), Mode: fsop.TypeLink | 0o777, Target: name("../f")})
+	a.try(&fsop.Link{Ino: f, Parent: sub, Name: name("hard")})
+	g := a.try(&fsop.Create{Parent: sub, Name: name("g"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	a.try(&fsop.Write{Ino: g, Data: []byte("g")})
+	a.try(&fsop.Rename{Parent: sub, Name: name("g"), NewParent: dir, NewName: name("g2")})
+	h := a.try(&fsop.Create{Parent: dir, Name: name("h"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	a.try(&fsop.Rename{Parent: dir, Name: name("h"), NewParent: dir, NewName: name("g2")})
+	a.try(&fsop.Unlink{Parent: sub, Name: name("l")})
+	gone := a.try(&fsop.Create{Parent: dir, Name: name("gone"), Mode: fsop.TypeDir | 0o755}).Attrs[0].Ino
+	a.try(&fsop.Unlink{Parent: dir, Name: name("gone"), Dir: true})
+	told := map[fsop.Ino]fsop.Attr{}
+	for _, ino := range []fsop.Ino{dir, f, sub, g, h, gone} {
+		told[ino] = a.try(&fsop.GetAttr{Ino: ino}).Attrs[0]
+	}
+	if w.inLimbo() > 1 {
+		t.Errorf("%d entries for one burst", w.inLimbo())
+	}
+	w.goOn()
+	if err := a.Sync(context.Background(), f, 0); err != nil {
+		t.Fatal(err)
+	}
+	for ino, want := range told {
+		rep := b.do(&fsop.GetAttr{Ino: ino})
+		if rep.Errno == fsop.ESTALE && want.Nlink == 0 {
+			continue // reaped
+		}
+		if got := rep.Attrs[0]; got != want {
+			t.Errorf("inode %d: told %+v, is %+v", ino, want, got)
+		}
+	}
+	if got := b.lookupIn(dir, "g2"); got != h {
+		t.Errorf("g2 is inode %d, want %d", got, h)
+	}
+	w.settle()
+}
+
+func (m *mount) lookupIn(dir fsop.Ino, name string) fsop.Ino {
+	m.w.t.Helper()
+	rep := m.do(&fsop.Lookup{Parent: dir, Name: []byte(name)})
+	if rep.Errno != fsop.OK {
+		return 0
+	}
+	return rep.Attrs[0].Ino
+}
+
+// TestOthersSeeWhatIsAhead has another mount look at what is not in the log yet:
+// it waits and then sees it (B5, B6).
+func TestOthersSeeWhatIsAhead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	for i := range 100 {
+		name := fmt.Sprint("f", i)
+		f := a.ok(&fsop.Create{Parent: dir, Name: []byte(name), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+		a.ok(&fsop.Write{Ino: f, Data: []byte(name)})
+		if got := b.lookupIn(dir, name); got != f {
+			t.Fatalf("%s is %d there, %d here", name, got, f)
+		}
+		if got := b.ok(&fsop.Read{Ino: f, Length: 100}).Data; string(got) != name {
+			t.Fatalf("read %q from %s", got, name)
+		}
+		b.ok(&fsop.Write{Ino: f, Append: true, Data: []byte("!")})
+		if got := a.ok(&fsop.GetAttr{Ino: f}).Attrs[0].Size; got != uint64(len(name)+1) {
+			t.Fatalf("size %d of %s", got, name)
+		}
+		if i%3 == 0 {
+			b.ok(&fsop.Unlink{Parent: dir, Name: []byte(name)})
+			if a.lookupIn(dir, name) != 0 {
+				t.Fatalf("%s is still there", name)
+			}
+		}
+	}
+}
+
+// TestAheadOverElections works ahead of the log while leaders change and lose
+// what they had proposed: nothing that was answered is lost (B4, B6).
+func TestAheadOverElections(t *testing.T) {
+	w := newWorld(t, 3)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	for round := range 12 {
+		f := a.ok(&fsop.Create{Parent: dir, Name: []byte(fmt.Sprint("f", round)), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+		var want []byte
+		w.hold()
+		for i := range 40 {
+			rec := fmt.Appendf(nil, "%d.%d;", round, i)
+			if _, ok := a.TryChange(&fsop.Request{Op: &fsop.Write{Ino: f, Append: true, Data: rec}}); ok {
+				want = append(want, rec...)
+			}
+		}
+		time.Sleep(time.Duration(round%4) * 3 * time.Millisecond)
+		w.elect((round+1)%3, round%2 == 0)
+		if got := b.ok(&fsop.Read{Ino: f, Length: 1 << 16}).Data; !bytes.Equal(got, want) {
+			t.Fatalf("round %d: read %q, want %q", round, got, want)
+		}
+	}
+	if s := a.Status(); s.Lost != 0 {
+		t.Errorf("the session was lost: %+v", s)
+	}
+}
+
+// TestQueueOutlivesItsProcess kills a serving process that has answered what the
+// log does not have: the next one sends it, and a repeated request gets the answer
+// that it had.
+func TestQueueOutlivesItsProcess(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	ledger := client.NewMemLedger()
+	a := w.mount("a", ledger)
+	dir := warm(t, a, "dir")
+	w.hold()
+	create := &fsop.Request{Tag: 9, Op: &fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644, Excl: true}}
+	rep, ok := a.TryChange(create)
+	if !ok {
+		t.Fatal("not done ahead of the log")
+	}
+	f := rep.Attrs[0].Ino
+	a.try(&fsop.Write{Ino: f, Data: []byte("data")})
+	a.kill()
+	w.elect(0, false)
+	next := w.mount("a", ledger)
+	next.Resumed([]uint64{9})
+	rep, err := next.Call(context.Background(), create)
+	if err != nil || rep.Errno != fsop.OK || rep.Attrs[0].Ino != f {
+		t.Fatalf("repeated: %+v %v, want inode %d", rep, err, f)
+	}
+	next.Finish(9)
+	if got := next.ok(&fsop.Read{Ino: f, Length: 10}).Data; string(got) != "data" {
+		t.Errorf("read %q", got)
+	}
+	if s := next.Status(); s.Lost != 0 {
+		t.Errorf("the session was lost: %+v", s)
+	}
+	if err := next.Sync(context.Background(), 0, 0); err != nil {
+		t.Error(err)
+	}
+	if q := ledger.Queued(); len(q) != 0 {
+		t.Errorf("%d operations are still queued", len(q))
+	}
+}
