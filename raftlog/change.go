@@ -65,6 +65,9 @@ func (c *core) changeStep(change Change) changeStep {
 		return c.proposeChange(addLearner(change.Add))
 	case change.Add.ID != 0 && add.Learner && !c.caughtUp(add.ID):
 		return c.waitTick()
+	case !removed && change.Remove == c.id && len(c.membership.voters()) == 1:
+		// There is nobody to hand leadership to: at first both have a vote.
+		return c.proposeChange(replace(change, true))
 	case !removed && change.Remove == c.id:
 		// The new leader goes on when it is asked again.
 		return changeStep{err: errors.Join(ErrNotLeading, c.transfer(0))}

@@ -96,6 +96,30 @@ func without(ids []uint64, id uint64) []uint64 {
 	return rest
 }
 
+// TestOnlyMemberIsReplaced moves a log of one member to another, which has nobody
+// to hand leadership to but the one that takes its place.
+func TestOnlyMemberIsReplaced(t *testing.T) {
+	c := newCluster(t, 60, 1)
+	lead := c.elect()
+	for i := range 20 {
+		c.propose(lead, i, fmt.Sprint(i))
+		c.run(1)
+	}
+	c.add(member(4), nil)
+	c.change(raftlog.Change{Add: member(4), Remove: 1})
+	c.change(raftlog.Change{Add: member(4), Remove: 1}) // repeated
+	c.nodes[0].gone()
+	lead = c.elect()
+	if got := lead.group.Members(); lead.id != 4 || len(got) != 1 || got[0].ID != 4 {
+		t.Fatalf("member %d leads, members are %+v", lead.id, got)
+	}
+	for i := range 20 {
+		c.propose(lead, i, fmt.Sprint("after ", i))
+		c.run(1)
+	}
+	c.converge(5000)
+}
+
 // gone takes a removed replica out of the test.
 func (nd *node) gone() {
 	nd.crash(disk.KeepNone)

@@ -52,6 +52,7 @@ func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 // dialMessages connects, and then reads until the connection ends. The error
 // says why no connection was made.
 func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) error {
+	t.locate(l)
 	id, p, _ := l.who()
 	conn, ans, err := t.connect(ctx, l.member, id.Incarnation, p, framed.KindPeerMessage)
 	if err != nil {
@@ -72,6 +73,13 @@ func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) error 
 	l.dialled(nil, time.Time{}, 0)
 	t.read(l, c, h)
 	return nil
+}
+
+// locate asks anew where a member is.
+func (t *Transport) locate(l *link) {
+	if id, _, known := l.who(); known {
+		l.moved(id, t.cfg.Peer(id))
+	}
 }
 
 // connect dials a member and exchanges hello and verdict.
@@ -236,6 +244,7 @@ func (t *Transport) OpenStream(ctx context.Context, to uint64) (io.ReadWriteClos
 	defer t.wg.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(run, func() { cancel(ErrStopped) })
+	t.locate(l)
 	id, p, _ := l.who()
 	conn, _, err := t.connect(ctx, to, id.Incarnation, p, framed.KindPeerStream)
 	if err != nil {

@@ -206,6 +206,16 @@ func (l *link) set(id raftlog.Member, p Peer) {
 	}
 }
 
+// moved takes over where the member is now, if it still is the one that was asked
+// about. A connection that there is goes on.
+func (l *link) moved(id raftlog.Member, p Peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.known && l.mu.id == id {
+		l.mu.peer = p
+	}
+}
+
 // forget ends the connection of a member that SetMembers tells of no more. It
 // reports false for one that SetMembers never told of: that one stays.
 func (l *link) forget() bool {

@@ -42,7 +42,8 @@ type Config struct {
 	Instance uint64
 	// Credentials are those of role peer.
 	Credentials *pki.Credentials
-	// Peer tells where a member is reached. It is called by SetMembers.
+	// Peer tells where a member is reached. It is called by SetMembers, and before
+	// a member is dialled, since that may change; from any goroutine.
 	Peer func(raftlog.Member) Peer
 	// Bounds of a message connection; see Bounds.
 	Bounds framed.Config
