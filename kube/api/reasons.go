@@ -19,6 +19,9 @@ const (
 	// ConditionTransition says how a requested change of runtime goes. It is
 	// absent while none was requested.
 	ConditionTransition = "Transition"
+	// ConditionReplacement says how a requested replacement of a replica goes. It
+	// is absent while none was requested.
+	ConditionReplacement = "Replacement"
 	// ConditionReclaim says how the destruction of the volume goes. It is
 	// absent while that was not requested.
 	ConditionReclaim = "Reclaim"
@@ -59,6 +62,17 @@ const (
 	ReasonOneWay            = "OneWay"
 	ReasonTransitionPending = "TransitionPending"
 
+	// Replacement.
+	ReasonIncarnationStale  = "IncarnationStale"
+	ReasonReplacementBusy   = "ReplacementBusy"
+	ReasonRuntimeNotShared  = "RuntimeNotShared"
+	ReasonNodeNotEligible   = "NodeNotEligible"
+	ReasonQuorumPresent     = "QuorumPresent"
+	ReasonSurvivorNotReady  = "SurvivorNotReady"
+	ReasonReplicaJoining    = "ReplicaJoining"
+	ReasonReplicaRefused    = "ReplicaRefused"
+	ReasonReplacementBegins = "ReplacementBegins"
+
 	// Reclamation.
 	ReasonVolumeInUse          = "VolumeInUse" // a PersistentVolume or claim still names it
 	ReasonNotRequested         = "NotRequested"
@@ -87,6 +101,7 @@ const (
 	HostReasonIdentityConflict     = "IdentityConflict"
 	HostReasonStateLost            = "ReplicaStateLost"
 	HostReasonWorkerFailed         = "WorkerFailed"
+	HostReasonReplaced             = "Replaced"
 	HostReasonServing              = "Serving"
 	HostReasonWaitingForCheckpoint = "WaitingForCheckpointSlot"
 	HostReasonCatchingUp           = "CatchingUp"

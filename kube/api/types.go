@@ -82,6 +82,8 @@ type ReplicatedVolumeList struct {
 // +kubebuilder:validation:XValidation:rule="self.replicas.all(r, self.replicas.exists_one(o, o.node == r.node))",message="no two replicas may be on one node"
 // +kubebuilder:validation:XValidation:rule="self.replicas.all(r, r.index <= self.replicaCount)",message="a replica's index is between 1 and spec.replicaCount"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.reclaim) || has(self.reclaim)",message="spec.reclaim cannot be taken back"
+// +kubebuilder:validation:XValidation:rule="!has(self.replacement) || self.replacement.replica <= self.replicaCount",message="spec.replacement.replica is between 1 and spec.replicaCount"
+// +kubebuilder:validation:XValidation:rule="!has(self.replacement) || !self.replacement.force || self.replicaCount == 2",message="spec.replacement.force is for a volume of two replicas that has lost one"
 type ReplicatedVolumeSpec struct {
 	// Who may have the volume mounted at one time. Several Pods on the owning node may share a ReadWriteOnce volume.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.accessMode cannot be changed"
@@ -125,6 +127,9 @@ type ReplicatedVolumeSpec struct {
 	// An operator's request to run the replicas in another runtime. Pod to Shared is the only way.
 	// +optional
 	Transition *TransitionRequest `json:"transition,omitempty"`
+	// An operator's request to replace one replica by a new copy, on the same node or another.
+	// +optional
+	Replacement *ReplacementRequest `json:"replacement,omitempty"`
 	// The volume is to be destroyed. The driver writes it when the volume's PersistentVolume is deleted and its class says Delete.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.reclaim cannot be changed"
 	// +optional
@@ -168,6 +173,10 @@ type ReplicaSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
 	Placement int64 `json:"placement,omitempty"`
+	// The life whose backing claim this one goes on with, after a forced replacement; 0: it has one of its own.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ClaimOf int64 `json:"claimOf,omitempty"`
 	// Serving: the host runs it. Released: the host closes it, lets go of its storage and says so in status.
 	// +kubebuilder:default=Serving
 	State ReplicaState `json:"state,omitempty"`
@@ -184,6 +193,7 @@ const (
 )
 
 // RetiredSpec is a copy that was replaced.
+// +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Released' && self.state == 'Serving')",message="a released copy is never served again"
 type RetiredSpec struct {
 	// The replica's number.
 	// +kubebuilder:validation:Minimum=1
@@ -198,6 +208,13 @@ type RetiredSpec struct {
 	// Its member id, which is barred from the log.
 	// +kubebuilder:validation:Minimum=1
 	Member int64 `json:"member"`
+	// The life whose backing claim it went on with; 0: it has one of its own.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ClaimOf int64 `json:"claimOf,omitempty"`
+	// Serving: it takes part until its successor has caught up. Released: its host closes it, lets go of its storage and says so in status.
+	// +kubebuilder:default=Released
+	State ReplicaState `json:"state,omitempty"`
 }
 
 // TransitionRequest asks for another runtime.
@@ -208,6 +225,26 @@ type TransitionRequest struct {
 	// beside the request itself.
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration"`
+}
+
+// ReplacementRequest asks for a new copy in the place of one replica.
+type ReplacementRequest struct {
+	// The number of the replica to be replaced.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4
+	Replica int32 `json:"replica"`
+	// Which life of it is to be replaced. The request is refused if another one is in its place by now.
+	// +kubebuilder:validation:Minimum=1
+	Incarnation int64 `json:"incarnation"`
+	// The node for the new copy. Without it the driver chooses, as for a new volume, and takes the same node only if there is no other.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
+	// The volume has two replicas and no quorum, since the one to be replaced is lost for good: the other one goes on alone with all that it
+	// has, and the lost one is barred for ever.
+	// +kubebuilder:default=false
+	// +optional
+	Force bool `json:"force"`
 }
 
 // ReclaimRequest asks for the destruction of the volume.

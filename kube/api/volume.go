@@ -1,5 +1,7 @@
 package api
 
+import "cmp"
+
 // Condition returns the volume's condition of a type, nil if it has none.
 func (v *ReplicatedVolume) Condition(typ string) *Condition {
 	for i := range v.Status.Conditions {
@@ -38,6 +40,28 @@ func (v *ReplicatedVolume) ReplicaStatus(index int32) *ReplicaStatus {
 		}
 	}
 	return nil
+}
+
+// Joining returns the life that replica index had before a replacement that is
+// under way: it takes part until its successor has caught up. It is nil when
+// there is none.
+func (v *ReplicatedVolume) Joining(index int32) *RetiredSpec {
+	for i := range v.Spec.Retired {
+		if r := &v.Spec.Retired[i]; r.Index == index && r.State == StateServing {
+			return r
+		}
+	}
+	return nil
+}
+
+// BackingClaim is the name of the backing claim of a replica's present life.
+func (v *ReplicatedVolume) BackingClaim(r *ReplicaSpec) string {
+	return BackingClaimName(v.Name, r.Index, cmp.Or(r.ClaimOf, r.Incarnation))
+}
+
+// RetiredClaim is the name of the backing claim of a replaced life.
+func (v *ReplicatedVolume) RetiredClaim(r *RetiredSpec) string {
+	return BackingClaimName(v.Name, r.Index, cmp.Or(r.ClaimOf, r.Incarnation))
 }
 
 // EffectiveRuntime is what runs the replicas now: the volume's own runtime

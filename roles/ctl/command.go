@@ -3,9 +3,11 @@ package ctl
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
+	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
 	"tak-os.org/tak-replicated/roles/ctl/check"
 	"tak-os.org/tak-replicated/roles/ctl/cluster"
@@ -42,24 +44,27 @@ func Command() *cli.Command {
 }
 
 func statusCommand() *cli.Command {
-	var dir string
-	var asJSON bool
+	var f statusFlags
 	return &cli.Command{
 		Name:  "status",
-		Usage: "members with role, lag and process; sessions; mounts",
+		Usage: "how a dev or a cluster is: health and why, members, sessions, mounts",
+		Description: "Without --kubeconfig or --in-cluster it asks everybody that dev started in --dir; with one of them it shows the\n" +
+			"volumes of a cluster as manager and hosts have written them down. Exit code 0: healthy; 4: degraded, it serves and\n" +
+			"survives fewer failures; 5: unavailable; 1: nobody could be asked.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev that runs"},
-			&cli.BoolFlag{Name: "json", Destination: &asJSON, Sources: boot.Env("json"), Usage: "print JSON"},
+			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &f.dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev that runs"},
+			&cli.StringFlag{Name: "kubeconfig", Destination: &f.kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "`FILE` that says how to reach a cluster's API server"},
+			&cli.BoolFlag{Name: "in-cluster", Destination: &f.inCluster, Sources: boot.Env("in-cluster"), Usage: "reach the API server with the Pod's own account"},
+			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &f.namespace, Sources: boot.Env("namespace"), Usage: "the driver's `NAMESPACE` in the cluster"},
+			&cli.BoolFlag{Name: "json", Destination: &f.json, Sources: boot.Env("json"), Usage: "print JSON"},
+			&cli.BoolFlag{Name: "watch", Destination: &f.watch, Sources: boot.Env("watch"), Usage: "show it again and again, until interrupted"},
+			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Destination: &f.every, Sources: boot.Env("every"), Usage: "with --watch: `DURATION` from one time to the next"},
 		},
-		Action: func(ctx context.Context, _ *cli.Command) error {
-			st, err := status(ctx, dir)
-			if err != nil {
-				return err
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.NArg() > 0 {
+				return boot.Usagef("status takes no arguments")
 			}
-			if asJSON {
-				return st.json(os.Stdout)
-			}
-			return st.print(os.Stdout)
+			return f.run(ctx)
 		},
 	}
 }
@@ -104,11 +109,15 @@ func replaceCommand() *cli.Command {
 		Usage: "replace one replica by a new one, and bar and destroy the old copy",
 		Description: "Names the replica and which life of it, as ctl status shows them, so that no other is hit. The quorum of the\n" +
 			"present members decides: the new replica gets a copy first, and the old one is removed and barred in one\n" +
-			"change. A volume of two replicas that has lost one has no quorum: with --force the survivor goes on alone with\n" +
+			"change. A healthy replica of a cluster takes part until then: so it is moved, with --node where to. A volume of two replicas that has lost one has no quorum: with --force the survivor goes on alone with\n" +
 			"all that it has, and what only the other one had is lost. May be repeated until it says \"replaced\".",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &f.dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev that runs"},
-			&cli.StringFlag{Name: "replica", Destination: &f.req.Replica, Sources: boot.Env("replica"), Usage: "`NAME` of the replica"},
+			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &f.dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev that runs; not with --volume"},
+			&cli.StringFlag{Name: "volume", Destination: &f.cluster.Volume, Sources: boot.Env("volume"), Usage: "handle of a `VOLUME` of a cluster, as ctl volumes shows it"},
+			&cli.StringFlag{Name: "kubeconfig", Destination: &f.cluster.Kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "with --volume: `FILE` that says how to reach the API server; empty: the Pod's own account"},
+			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &f.cluster.Namespace, Sources: boot.Env("namespace"), Usage: "with --volume: the driver's `NAMESPACE`"},
+			&cli.StringFlag{Name: "node", Destination: &f.cluster.Node, Sources: boot.Env("node"), DefaultText: "the manager chooses", Usage: "with --volume: `NODE` for the new copy"},
+			&cli.StringFlag{Name: "replica", Destination: &f.req.Replica, Sources: boot.Env("replica"), Usage: "`NAME` of the replica; its number will do with --volume"},
 			&cli.Uint64Flag{Name: "incarnation", Destination: &f.req.Incarnation, Sources: boot.Env("incarnation"), Usage: "which `LIFE` of the replica is replaced"},
 			&cli.BoolFlag{Name: "force", Destination: &f.req.Force, Sources: boot.Env("force"), Usage: "of two replicas, go on with the other one alone; only when this one is lost for good"},
 			&cli.DurationFlag{Name: "timeout", Destination: &f.timeout, Sources: boot.Env("timeout"), DefaultText: "none", Usage: "give up waiting after `DURATION`; the replacement goes on with the next request"},

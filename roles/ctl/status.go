@@ -7,15 +7,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/raftlog/transport/pki"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ctl/cluster"
+	"tak-os.org/tak-replicated/roles/ctl/table"
+	"tak-os.org/tak-replicated/roles/ctl/watch"
 	"tak-os.org/tak-replicated/roles/dev"
 	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
@@ -24,8 +28,50 @@ import (
 // askTimeout bounds each question to a worker or mount owner.
 const askTimeout = 3 * time.Second
 
-// Status is what `ctl status --json` prints.
+// statusFlags are the flags of `ctl status`.
+type statusFlags struct {
+	dir, kubeconfig, namespace string
+	inCluster, json, watch     bool
+	every                      time.Duration
+}
+
+func (f *statusFlags) run(ctx context.Context) error {
+	if f.every <= 0 {
+		return boot.Usagef("--every: %v is not a positive duration", f.every)
+	}
+	colour := table.Coloured(os.Stdout)
+	show := func(ctx context.Context, w io.Writer) error { return showStatus(ctx, f.dir, w, f.json, colour) }
+	if f.kubeconfig != "" || f.inCluster {
+		k, err := cluster.Connect(f.kubeconfig, f.namespace)
+		if err != nil {
+			return err
+		}
+		show = func(ctx context.Context, w io.Writer) error { return cluster.ShowStatus(ctx, k, w, f.json, colour) }
+	}
+	loop := watch.Loop{On: f.watch, Every: f.every, Clear: boot.Terminal(os.Stdout)}
+	return loop.Run(ctx, os.Stdout, show)
+}
+
+// showStatus prints how a dev is. The error says that it is not well.
+func showStatus(ctx context.Context, dir string, w io.Writer, asJSON, colour bool) error {
+	st, err := status(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := st.json(w); err != nil {
+			return err
+		}
+	} else {
+		st.print(w, colour)
+	}
+	return watch.Verdict("the volume", st.Health)
+}
+
+// Status is what `ctl status --json` prints of a dev.
 type Status struct {
+	Health      api.Health             `json:"health"`
+	Why         []string               `json:"why"` // what is not well, the worst first
 	Volume      string                 `json:"volume"`
 	Coordinator string                 `json:"coordinator"` // the coordinator's replica, empty when there is none
 	Members     []Member               `json:"members"`
@@ -78,7 +124,7 @@ func status(ctx context.Context, dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Volume: rt.Volume, Members: make([]Member, len(rt.Replicas)), Mounts: make([]Mount, len(rt.Mounts)), Sessions: []worker.SessionReport{}}
+	st := &Status{Volume: rt.Volume, Members: make([]Member, len(rt.Replicas)), Mounts: make([]Mount, len(rt.Mounts)), Sessions: []worker.SessionReport{}, Why: []string{}}
 	var asking sync.WaitGroup
 	for i, r := range rt.Replicas {
 		asking.Go(func() { st.Members[i] = askWorker(ctx, creds, r) })
@@ -88,6 +134,7 @@ func status(ctx context.Context, dir string) (*Status, error) {
 	}
 	asking.Wait()
 	st.conclude()
+	st.judge()
 	return st, nil
 }
 
@@ -157,57 +204,6 @@ func (s *Status) conclude() {
 			m.Lag = best.Commit - m.Applied
 		}
 	}
-}
-
-// print writes the status for people.
-func (s *Status) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	coordinator := s.Coordinator
-	if coordinator == "" {
-		coordinator = "none"
-	}
-	fmt.Fprintf(t, "volume %s, coordinator %s\n\n", s.Volume, coordinator)
-	fmt.Fprintln(t, "REPLICA\tLIFE\tROLE\tPID\tTERM\tAPPLIED\tLAG\tADDRESS\tNOTE")
-	for _, m := range s.Members {
-		note, life := m.Error, "?"
-		if r := m.Report; r != nil {
-			life = fmt.Sprint(r.Incarnation)
-			switch {
-			case r.Rebuild != nil:
-				note = fmt.Sprintf("receiving checkpoint %d: %s", r.Rebuild.Index, size(r.Rebuild.Bytes))
-			case r.Stateless:
-				note = "has no usable state, waits for a checkpoint"
-			case r.Fenced:
-				note = "catching up to what it may have confirmed"
-			case !r.Serving:
-				note = "catching up"
-			case r.Scrub.Left > 0:
-				note = fmt.Sprintf("%d damaged pages that no replica could mend", r.Scrub.Left)
-			case r.Scrub.Unsettled > 0:
-				note = "records differ between replicas, and no majority agrees"
-			}
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", m.Replica, life, m.Role, m.PID, m.Term, m.Applied, m.Lag, m.Addr, note)
-	}
-	if s.Space != nil {
-		fmt.Fprintf(t, "\nfiles %s in %d inodes, disk %s free of %s\n", size(s.Space.UsedBytes), s.Space.UsedInodes, size(s.Space.DiskFree), size(s.Space.DiskBytes))
-	}
-	fmt.Fprintln(t, "\nSESSION\tEPOCH\tMUTATIONS\tLOCKS\tSINCE\tNAME")
-	for _, x := range s.Sessions {
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%s\t%q\n", x.ID, x.Epoch, x.LastSeq, x.Locks, x.Opened.Format(time.RFC3339), x.Name)
-	}
-	fmt.Fprintln(t, "\nMOUNT\tSERVED BY\tKEEPER\tSESSION\tNOTE")
-	for _, m := range s.Mounts {
-		note, session := m.Error, uint64(0)
-		if m.Status != nil {
-			session = m.Status.Session.Session
-			if !m.Survives {
-				note = "ends with its serving process"
-			}
-		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\n", m.Mountpoint, m.PID, m.Keeper, session, note)
-	}
-	return t.Flush()
 }
 
 func (s *Status) json(w io.Writer) error {

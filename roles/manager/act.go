@@ -68,6 +68,9 @@ func (m *manager) releaseReplicas(ctx context.Context, v *api.ReplicatedVolume) 
 	for i := range v.Spec.Replicas {
 		v.Spec.Replicas[i].State = api.StateReleased
 	}
+	for i := range v.Spec.Retired {
+		v.Spec.Retired[i].State = api.StateReleased
+	}
 	_, err := m.kube.UpdateVolume(ctx, v)
 	return err
 }

@@ -19,6 +19,7 @@ const askPatience = 3 * time.Second
 // target is a replica and where its worker may be.
 type target struct {
 	index int32
+	life  int64 // the present one
 	addrs []string
 	host  string // the name in its certificate
 }
@@ -27,6 +28,7 @@ type target struct {
 type Workers interface {
 	Ask(ctx context.Context, addr string, t *tls.Config) (*worker.Report, error)
 	Operate(ctx context.Context, addr string, t *tls.Config, op fsop.Op) (*fsop.Reply, error)
+	Replace(ctx context.Context, addr string, t *tls.Config, want worker.Replacement) (*worker.Replaced, error)
 }
 
 // overTLS speaks to real workers.
@@ -40,12 +42,17 @@ func (overTLS) Operate(ctx context.Context, addr string, t *tls.Config, op fsop.
 	return worker.Operate(ctx, addr, t, op)
 }
 
+func (overTLS) Replace(ctx context.Context, addr string, t *tls.Config, want worker.Replacement) (*worker.Replaced, error) {
+	return worker.Replace(ctx, addr, t, want)
+}
+
 // group is what a volume's workers say of themselves.
 type group struct {
-	reports map[int32]*worker.Report
-	addr    string     // of the coordinator
-	host    string     // the name in its certificate
-	leader  *leaderSay // nil: nobody says that it coordinates, with a quorum
+	reports map[int32]*worker.Report // of present lives
+	former  map[int32]*worker.Report // of the lives that these take the place of
+	addr    string                   // of the coordinator
+	host    string                   // the name in its certificate
+	leader  *leaderSay               // nil: nobody says that it coordinates, with a quorum
 }
 
 // leaderSay is the coordinator's report.
@@ -53,7 +60,7 @@ type leaderSay struct{ *worker.Report }
 
 // lookAt asks all workers at once. It does not fail: who does not answer is missing.
 func lookAt(ctx context.Context, w Workers, creds *pki.Credentials, targets []target) *group {
-	g := &group{reports: map[int32]*worker.Report{}}
+	g := &group{reports: map[int32]*worker.Report{}, former: map[int32]*worker.Report{}}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, t := range targets {
@@ -78,7 +85,11 @@ func lookAt(ctx context.Context, w Workers, creds *pki.Credentials, targets []ta
 // add takes a report. Of several that claim to coordinate, the newest term's counts, and only
 // with a majority of the members active.
 func (g *group) add(t target, addr string, rep *worker.Report) {
-	g.reports[t.index] = rep
+	if rep.Incarnation == uint64(t.life) {
+		g.reports[t.index] = rep
+	} else {
+		g.former[t.index] = rep
+	}
 	if rep.Role != "coordinator" || !hasQuorum(rep) {
 		return
 	}
@@ -116,6 +127,16 @@ func (g *group) operate(ctx context.Context, w Workers, creds *pki.Credentials, 
 		return nil, fmt.Errorf("ask the coordinator at %s: %w", g.addr, err)
 	}
 	return r, nil
+}
+
+// replace has the coordinator go on with a replacement, and says how far it is.
+func (g *group) replace(ctx context.Context, w Workers, creds *pki.Credentials, want worker.Replacement) (*worker.Replaced, error) {
+	if g == nil || g.leader == nil {
+		return nil, errNoQuorum
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*askPatience) // the coordinator itself waits for a while
+	defer cancel()
+	return w.Replace(ctx, g.addr, creds.ClientTLS(g.host), want)
 }
 
 // confirmed asks the coordinator again after a quorum has confirmed that it

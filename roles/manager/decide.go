@@ -47,6 +47,7 @@ func decide(o *observed, s settings) *plan {
 	default:
 		provide(o, s, p)
 		decideTransition(o, s, p)
+		decideReplacement(o, p)
 		warnOfDeletion(o, p)
 		retire(o, p)
 	}
@@ -117,8 +118,8 @@ func serviceFor(o *observed, p *plan, r *api.ReplicaSpec) {
 func claimFor(o *observed, p *plan, r *api.ReplicaSpec) {
 	claim, ok := o.claim(r)
 	st := o.v.ReplicaStatus(r.Index)
-	ran := p.is(api.ConditionProvisioned) || st != nil && st.Initialized
-	name := api.BackingClaimName(o.v.Name, r.Index, r.Incarnation)
+	ran := p.is(api.ConditionProvisioned) && o.v.Joining(r.Index) == nil || st != nil && st.Initialized
+	name := o.v.BackingClaim(r)
 	if !ok {
 		if ran {
 			p.tell(o, true, api.ReasonBackingClaimLost, "backing claim %s is gone, though replica %d has run; it is not made again", name, r.Index)
@@ -192,7 +193,7 @@ func provisioned(o *observed, p *plan) {
 	for i := range o.v.Spec.Replicas {
 		r := &o.v.Spec.Replicas[i]
 		if c, ok := o.claim(r); !ok || !c.Bound {
-			unbound = append(unbound, fmt.Sprintf("%s on %s", api.BackingClaimName(o.v.Name, r.Index, r.Incarnation), r.Node))
+			unbound = append(unbound, fmt.Sprintf("%s on %s", o.v.BackingClaim(r), r.Node))
 		}
 		if why := notServing(o, p, r); why != "" {
 			notRunning = append(notRunning, fmt.Sprintf("%d on %s (%s)", r.Index, r.Node, why))

@@ -72,11 +72,9 @@ func sealed(o *observed, p *plan) bool {
 
 // release asks the hosts to let go, and stops worker Pods.
 func release(o *observed, p *plan) {
-	for _, r := range o.v.Spec.Replicas {
-		if r.State != api.StateReleased {
-			p.add(func(ctx context.Context, m *manager) error { return m.releaseReplicas(ctx, o.v) }, "ask the hosts to let go")
-			break
-		}
+	serving := func(r api.ReplicaSpec) bool { return r.State != api.StateReleased }
+	if slices.ContainsFunc(o.v.Spec.Replicas, serving) || joining(o.v) != nil {
+		p.add(func(ctx context.Context, m *manager) error { return m.releaseReplicas(ctx, o.v) }, "ask the hosts to let go")
 	}
 	for _, name := range sortedKeys(o.pods) {
 		if pod := o.pods[name]; !pod.Deleting {
@@ -106,10 +104,11 @@ func giveBack(o *observed, p *plan) (waiting []string) {
 }
 
 // giveBackClaim lets one claim go if its host has acknowledged the release of
-// exactly this storage; otherwise it says what it waits for.
+// exactly this storage, or its node has been deleted from the API; otherwise it
+// says what it waits for.
 func giveBackClaim(o *observed, p *plan, claim kube.Claim, asked bool, index int32, incarnation int64, node string, said []api.ReplicaStatus) string {
 	if claim.HasFinalizer(api.FinalizerBackingUse) {
-		if !asked || !acknowledged(said, claim, index, incarnation, node) {
+		if !asked || !acknowledged(said, claim, index, incarnation, node) && !o.gone(node) {
 			return fmt.Sprintf("replica %d: waiting for the host on node %s to let go of claim %s", index, node, claim.Name)
 		}
 		p.add(func(ctx context.Context, m *manager) error { return m.letGo(ctx, claim) }, "let go of claim %s", claim.Name)
@@ -142,7 +141,10 @@ func retire(o *observed, p *plan) {
 		p.tell(o, false, api.ReasonReleasing, "%s", why)
 	}
 	for _, r := range o.v.Spec.Retired {
-		if _, ok := o.claims[api.BackingClaimName(o.v.Name, r.Index, r.Incarnation)]; !ok {
+		if r.State == api.StateServing {
+			continue
+		}
+		if _, ok := o.claims[o.v.RetiredClaim(&r)]; !ok {
 			p.add(func(ctx context.Context, m *manager) error { return m.forgetRetired(ctx, o.v, r) }, "forget life %d of replica %d", r.Incarnation, r.Index)
 			return
 		}
@@ -151,8 +153,8 @@ func retire(o *observed, p *plan) {
 
 func giveBackRetired(o *observed, p *plan) (waiting []string) {
 	for _, r := range o.v.Spec.Retired {
-		claim, ok := o.claims[api.BackingClaimName(o.v.Name, r.Index, r.Incarnation)]
-		if !ok {
+		claim, ok := o.claims[o.v.RetiredClaim(&r)]
+		if !ok || r.State == api.StateServing {
 			continue
 		}
 		if why := giveBackClaim(o, p, claim, true, r.Index, r.Incarnation, r.Node, o.v.Status.Retired); why != "" {

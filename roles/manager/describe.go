@@ -42,6 +42,14 @@ func describe(o *observed, p *plan) {
 func readiness(o *observed, p *plan) (ready int, why []string) {
 	for i := range o.v.Spec.Replicas {
 		r := &o.v.Spec.Replicas[i]
+		if old := o.v.Joining(r.Index); old != nil {
+			if rep := o.former(r.Index); rep != nil && rep.Serving && !rep.Fenced {
+				ready++ // its successor is not needed yet
+			} else {
+				why = append(why, fmt.Sprintf("replica %d on %s is being replaced by a copy on %s", r.Index, old.Node, r.Node))
+			}
+			continue
+		}
 		switch not := notServing(o, p, r); {
 		case not != "":
 			why = append(why, fmt.Sprintf("replica %d on %s: %s", r.Index, r.Node, not))
@@ -59,6 +67,9 @@ func behind(o *observed, r *api.ReplicaSpec) bool {
 		return false
 	}
 	rep := o.group.reports[r.Index]
+	if rep == nil {
+		return true
+	}
 	return rep.Rebuild != nil || o.group.leader.Commit > rep.Applied+behindAfter
 }
 

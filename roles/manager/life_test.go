@@ -268,14 +268,14 @@ func TestStateLost(t *testing.T) {
 	w := newWorld(t, 3)
 	m := w.manager(nil)
 	v, r := w.provision(m, 3)
-	w.lost[api.ReplicaName(v.Name, 2)] = true
+	w.lost[lifeName(v, v.Replica(2))] = true
 	v = w.settle(m, r.Name, func(v *api.ReplicatedVolume) bool {
 		return v.Is(api.ConditionStateLost) && v.Status.Phase == api.PhaseDegraded
 	})
 	if l := v.Status.KnownLoss; len(l) != 1 || l[0].Index != 2 || l[0].ApplicationData != "Unknown" || v.Status.Ready != "2/3" {
 		t.Errorf("status %+v", v.Status)
 	}
-	delete(w.lost, api.ReplicaName(v.Name, 2))
+	delete(w.lost, lifeName(v, v.Replica(2)))
 	w.others()
 	_, err := m.reconcile(t.Context(), r.Name)
 	w.must(err)

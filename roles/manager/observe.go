@@ -149,11 +149,15 @@ func (m *manager) observePVs(ctx context.Context, o *observed) error {
 	return nil
 }
 
-// observeNodes looks at nodes where a replica may have to be placed again, or is
-// about to change its runtime.
+// observeNodes looks at nodes where a replica may have to be placed, is about to
+// change its runtime, or is to be let go of.
 func (m *manager) observeNodes(ctx context.Context, o *observed) error {
-	moving := o.v.Spec.Transition != nil && !o.v.Is(api.ConditionTransition)
-	if o.v.Spec.Reclaim != nil || o.v.Is(api.ConditionProvisioned) && !moving {
+	v := o.v
+	moving := v.Spec.Transition != nil && !v.Is(api.ConditionTransition)
+	replacing := v.Spec.Replacement != nil && !v.Is(api.ConditionReplacement) || joining(v) != nil
+	placing := v.Spec.Reclaim == nil && (replacing || !v.Is(api.ConditionProvisioned))
+	leaving := len(v.Spec.Retired) > 0 || v.Status.Fence != nil
+	if !moving && !placing && !leaving {
 		return nil
 	}
 	nodes, err := m.kube.Nodes(ctx)
@@ -164,7 +168,7 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	for _, n := range nodes {
 		o.nodes[n.Name] = n
 	}
-	if o.v.Is(api.ConditionProvisioned) {
+	if !placing {
 		return nil
 	}
 	volumes, err := m.kube.Volumes(ctx)
@@ -194,7 +198,10 @@ func (m *manager) observeGroup(ctx context.Context, o *observed) {
 func (o *observed) targets(namespace, domain string) []target {
 	var all []target
 	for _, r := range o.v.Spec.Replicas {
-		t := target{index: r.Index, host: api.ServiceDNS(o.v.Name, r.Index, namespace, domain)}
+		t := target{index: r.Index, life: r.Incarnation, host: api.ServiceDNS(o.v.Name, r.Index, namespace, domain)}
+		if st := o.v.ReplicaStatus(r.Index); st != nil && st.Address != "" && o.v.Joining(r.Index) != nil {
+			t.addrs = append(t.addrs, st.Address) // its Service leads to the former life
+		}
 		for _, e := range o.endpoints {
 			if e.Service == api.ReplicaName(o.v.Name, r.Index) {
 				t.addrs = append(t.addrs, e.Addrs...)
@@ -207,6 +214,12 @@ func (o *observed) targets(namespace, domain string) []target {
 
 // claim is the backing claim of a replica's present life.
 func (o *observed) claim(r *api.ReplicaSpec) (kube.Claim, bool) {
-	c, ok := o.claims[api.BackingClaimName(o.v.Name, r.Index, r.Incarnation)]
+	c, ok := o.claims[o.v.BackingClaim(r)]
 	return c, ok
+}
+
+// gone says that a node has been deleted from the API: not away, but gone for good.
+func (o *observed) gone(node string) bool {
+	_, known := o.nodes[node]
+	return o.nodes != nil && !known
 }

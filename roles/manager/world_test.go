@@ -35,7 +35,7 @@ type world struct {
 	nodes   []string
 	away    map[string]bool               // nodes whose host does nothing
 	drop    func(claim, node string) bool // claims that the provisioner gives back
-	lost    map[string]bool               // replicas that have lost their state
+	lost    map[string]bool               // lives that have lost their state, by lifeName
 	pods    bool                          // worker Pods run too
 	mine    map[string]bool               // volumes of this test; those of others are left alone
 }
@@ -117,7 +117,7 @@ func (w *world) runPods(v *api.ReplicatedVolume) {
 		for _, r := range v.Spec.Replicas {
 			if pod == api.ReplicaName(v.Name, r.Index) {
 				up[r.Index] = true
-				w.c.SetPodEndpoint(v.Name, r.Index, "10.9.0.1", w.workers.start(v, r.Index))
+				w.c.SetPodEndpoint(v.Name, r.Index, "10.9.0.1", w.workers.start(v, r.Index, r.Incarnation))
 			}
 		}
 	})
@@ -131,34 +131,44 @@ func (w *world) runPods(v *api.ReplicatedVolume) {
 // host does what a replica host does, once.
 func (w *world) host(v *api.ReplicatedVolume, node string) {
 	w.t.Helper()
-	var said []api.ReplicaStatus
+	var said, retired []api.ReplicaStatus
 	for _, r := range v.HostReplicas(node) {
-		if st := w.serve(v, &r); st != nil {
-			said = append(said, *st)
+		said = append(said, *w.serve(v, &r))
+	}
+	for _, r := range v.Spec.Retired {
+		if r.Node == node {
+			retired = append(retired, *w.serve(v, &api.ReplicaSpec{Index: r.Index, Incarnation: r.Incarnation, Node: node, Member: r.Member, ClaimOf: r.ClaimOf, State: r.State}))
 		}
 	}
-	if len(said) == 0 {
+	if len(said) == 0 && len(retired) == 0 {
 		return
 	}
-	err := w.k.ApplyReplicaStatus(context.Background(), v, node, said, nil)
+	err := w.k.ApplyReplicaStatus(context.Background(), v, node, said, retired)
 	if !kube.NotFound(err) && !kube.Conflict(err) {
 		w.must(err)
 	}
+}
+
+// lifeName names a life of a replica, for lost.
+func lifeName(v *api.ReplicatedVolume, r *api.ReplicaSpec) string {
+	return fmt.Sprintf("%s.%d", api.ReplicaName(v.Name, r.Index), r.Incarnation)
 }
 
 func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaStatus {
 	w.t.Helper()
 	ctx := context.Background()
 	st := &api.ReplicaStatus{Index: r.Index, Incarnation: r.Incarnation, Node: r.Node, Phase: api.ReplicaPending, Reason: api.HostReasonWaitingForClaim}
-	claim, err := w.k.Claim(ctx, w.k.Namespace(), api.BackingClaimName(v.Name, r.Index, r.Incarnation))
+	claim, err := w.k.Claim(ctx, w.k.Namespace(), v.BackingClaim(r))
 	if err != nil || !claim.Bound {
 		return st
 	}
 	st.PVCUID, st.PV = claim.UID, claim.PV
 	name := api.ReplicaName(v.Name, r.Index)
 	if r.State == api.StateReleased {
-		w.workers.stop(v.Name, r.Index)
-		w.must(w.k.DeleteEndpoint(ctx, name))
+		w.workers.stopLife(v.Name, r.Index, r.Incarnation)
+		if v.Replica(r.Index).Incarnation == r.Incarnation {
+			w.must(w.k.DeleteEndpoint(ctx, name))
+		}
 		st.Phase = api.ReplicaReleased
 		st.Released = &api.ReleaseAcknowledgement{PVCUID: claim.UID, PV: claim.PV, Node: r.Node, Incarnation: r.Incarnation, At: api.Time{Time: time.Unix(1e9, 0)}}
 		return st
@@ -166,8 +176,8 @@ func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaS
 	if err := w.k.AddClaimFinalizer(ctx, claim, api.FinalizerBackingUse); err != nil {
 		return st
 	}
-	if w.lost[name] {
-		w.workers.stop(v.Name, r.Index)
+	if w.lost[lifeName(v, r)] {
+		w.workers.stopLife(v.Name, r.Index, r.Incarnation)
 		st.Phase, st.Reason, st.Message, st.Initialized = api.ReplicaStateLost, api.HostReasonStateLost, "the journal is gone", true
 		return st
 	}
@@ -175,8 +185,15 @@ func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaS
 		st.Reason = api.HostReasonNoCredentials
 		return st
 	}
-	port := w.workers.start(v, r.Index)
-	w.must(w.k.ApplyEndpoint(ctx, v.Name, r.Index, r.Node, "10.9.0.1", port))
+	port := w.workers.start(v, r.Index, r.Incarnation)
+	if r.ClaimOf != 0 {
+		w.workers.stopLife(v.Name, r.Index, r.Incarnation-1)
+		w.workers.force(v.Name, r)
+	}
+	st.Address = fmt.Sprintf("10.9.0.1:%d", port)
+	if v.Joining(r.Index) == nil || v.Joining(r.Index).Incarnation == r.Incarnation {
+		w.must(w.k.ApplyEndpoint(ctx, v.Name, r.Index, r.Node, "10.9.0.1", port))
+	}
 	st.Phase, st.Reason, st.Role, st.Initialized = api.ReplicaRunning, api.HostReasonServing, api.RoleFollower, true
 	return st
 }
@@ -229,17 +246,24 @@ type fakeWorkers struct {
 	operated []string
 }
 
+// fakeReplica is a life of a replica.
 type fakeReplica struct {
-	volume string
-	index  int32
+	volume      string
+	index       int32
+	incarnation int64
 }
 
 type fakeLog struct {
-	members  int
+	members  []worker.MemberReport
 	sealed   bool
 	sessions []string
 	opened   uint64
 	limit    uint64
+}
+
+// seat is a life's place among a log's members.
+func seat(index int32, incarnation, member int64) worker.MemberReport {
+	return worker.MemberReport{ID: uint64(member), Replica: fmt.Sprint(index), Incarnation: uint64(incarnation)}
 }
 
 func newFakeWorkers() *fakeWorkers {
@@ -253,27 +277,53 @@ func (f *fakeWorkers) log(volume string) *fakeLog {
 	return f.logs[volume]
 }
 
-func (f *fakeWorkers) start(v *api.ReplicatedVolume, index int32) int32 {
+func (f *fakeWorkers) start(v *api.ReplicatedVolume, index int32, incarnation int64) int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.log(v.Name).members = len(v.Spec.Replicas)
+	if l := f.log(v.Name); len(l.members) == 0 {
+		for _, r := range v.Spec.Replicas {
+			l.members = append(l.members, seat(r.Index, r.Incarnation, r.Member))
+		}
+	}
 	for port, r := range f.serving {
-		if r == (fakeReplica{v.Name, index}) {
+		if r == (fakeReplica{v.Name, index, incarnation}) {
 			return port
 		}
 	}
 	f.port++
-	f.serving[f.port] = fakeReplica{v.Name, index}
+	f.serving[f.port] = fakeReplica{v.Name, index, incarnation}
 	return f.port
 }
 
+// stop ends all lives of a replica that are served.
 func (f *fakeWorkers) stop(volume string, index int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for port, r := range f.serving {
-		if r == (fakeReplica{volume, index}) {
+		if r.volume == volume && r.index == index {
 			delete(f.serving, port)
 		}
+	}
+}
+
+// stopLife ends one.
+func (f *fakeWorkers) stopLife(volume string, index int32, incarnation int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for port, r := range f.serving {
+		if r == (fakeReplica{volume, index, incarnation}) {
+			delete(f.serving, port)
+		}
+	}
+}
+
+// force makes a life the only member, as its host does.
+func (f *fakeWorkers) force(volume string, r *api.ReplicaSpec) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.log(volume)
+	if !slices.ContainsFunc(l.members, func(m worker.MemberReport) bool { return m.ID == uint64(r.Member) }) {
+		l.members = []worker.MemberReport{seat(r.Index, r.Incarnation, r.Member)}
 	}
 }
 
@@ -292,39 +342,51 @@ func (f *fakeWorkers) close(volume, who string) {
 	l.sessions = slices.DeleteFunc(l.sessions, func(s string) bool { return s == who })
 }
 
-// at finds the replica behind an address, the log, and who is up.
-func (f *fakeWorkers) at(addr string) (r fakeReplica, l *fakeLog, up []int32, err error) {
+// at finds the life behind an address, the log, the members as that life reports them, and whether it coordinates.
+func (f *fakeWorkers) at(addr string) (r fakeReplica, l *fakeLog, members []worker.MemberReport, leads bool, err error) {
 	var port int32
 	if _, err := fmt.Sscanf(addr, "10.9.0.1:%d", &port); err != nil {
-		return r, nil, nil, err
+		return r, nil, nil, false, err
 	}
 	r, ok := f.serving[port]
 	if !ok {
-		return r, nil, nil, errors.New("connection refused")
+		return r, nil, nil, false, errors.New("connection refused")
 	}
-	for _, other := range f.serving {
-		if other.volume == r.volume {
-			up = append(up, other.index)
+	l = f.log(r.volume)
+	voters, first := 0, uint64(0)
+	var active []uint64
+	for _, m := range l.members {
+		for _, s := range f.serving {
+			m.Active = m.Active || s.volume == r.volume && fmt.Sprint(s.index) == m.Replica && uint64(s.incarnation) == m.Incarnation
 		}
+		if !m.Learner {
+			voters++
+			if m.Active {
+				active = append(active, m.ID)
+			}
+		}
+		if fmt.Sprint(r.index) == m.Replica && uint64(r.incarnation) == m.Incarnation {
+			first = m.ID
+		}
+		members = append(members, m)
 	}
-	slices.Sort(up)
-	return r, f.log(r.volume), up, nil
+	return r, l, members, first != 0 && len(active) > voters/2 && slices.Min(active) == first, nil
 }
 
 func (f *fakeWorkers) Ask(_ context.Context, addr string, _ *tls.Config) (*worker.Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, l, up, err := f.at(addr)
+	r, l, members, leads, err := f.at(addr)
 	if err != nil {
 		return nil, err
 	}
-	rep := &worker.Report{Volume: r.volume, Member: uint64(r.index), Role: "follower", Term: 1, Serving: true, Commit: 5, Applied: 5, Sealed: l.sealed, Opened: l.opened}
-	rep.Space.LimitBytes = l.limit
-	if len(up) > l.members/2 && up[0] == r.index {
-		rep.Role = "coordinator"
+	rep := &worker.Report{
+		Volume: r.volume, Incarnation: uint64(r.incarnation), Role: "follower", Term: 1, Serving: true,
+		Commit: 5, Applied: 5, Sealed: l.sealed, Opened: l.opened, Members: members,
 	}
-	for i := range l.members {
-		rep.Members = append(rep.Members, worker.MemberReport{ID: uint64(i + 1), Active: slices.Contains(up, int32(i+1))})
+	rep.Space.LimitBytes = l.limit
+	if leads {
+		rep.Role = "coordinator"
 	}
 	for _, s := range l.sessions {
 		rep.Sessions = append(rep.Sessions, worker.SessionReport{Name: s})
@@ -332,14 +394,39 @@ func (f *fakeWorkers) Ask(_ context.Context, addr string, _ *tls.Config) (*worke
 	return rep, nil
 }
 
+// Replace lets the new member in at the first call, and makes it a voter at the second.
+func (f *fakeWorkers) Replace(_ context.Context, addr string, _ *tls.Config, want worker.Replacement) (*worker.Replaced, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, l, members, leads, err := f.at(addr)
+	switch {
+	case err != nil:
+		return nil, err
+	case !leads:
+		return nil, fsop.Fail(fsop.NotCoordinator, "follower")
+	}
+	i := slices.IndexFunc(members, func(m worker.MemberReport) bool { return m.ID == want.Add.Member })
+	if i < 0 {
+		text := want.Add.Replica
+		l.members = append(l.members, worker.MemberReport{ID: want.Add.Member, Replica: text[len(text)-1:], Incarnation: want.Add.Incarnation, Learner: true})
+		return &worker.Replaced{Phase: "the new member is 7 entries behind"}, nil
+	}
+	if !members[i].Active {
+		return &worker.Replaced{Phase: "the new member is not heard of"}, nil
+	}
+	l.members[i].Learner = false
+	l.members = slices.DeleteFunc(l.members, func(m worker.MemberReport) bool { return m.ID == want.Remove.Member })
+	return &worker.Replaced{Done: true}, nil
+}
+
 func (f *fakeWorkers) Operate(_ context.Context, addr string, _ *tls.Config, op fsop.Op) (*fsop.Reply, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, l, up, err := f.at(addr)
+	_, l, _, leads, err := f.at(addr)
 	if err != nil {
 		return nil, err
 	}
-	if len(up) <= l.members/2 || up[0] != r.index {
+	if !leads {
 		return nil, fsop.Fail(fsop.NotCoordinator, "follower")
 	}
 	f.operated = append(f.operated, fmt.Sprintf("%T", op))

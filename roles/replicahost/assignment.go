@@ -3,6 +3,7 @@ package replicahost
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/worker"
@@ -19,8 +20,13 @@ type Assignment struct {
 	Claim string `json:"claim"`
 	// Release asks the host to let go of the replica.
 	Release bool `json:"release,omitempty"`
-	// Retired says that another life has taken its place.
+	// Retired says that another life takes or has taken its place.
 	Retired bool `json:"retired,omitempty"`
+	// Joins says that a former life still takes part: its Service leads there.
+	Joins bool `json:"joins,omitempty"`
+	// Forced asks the host to make the replica, as it finds it on the volume of an
+	// earlier life, the only member under this incarnation and member id.
+	Forced bool `json:"forced,omitempty"`
 	// Initialised says that the volume's status knows that this life has run.
 	Initialised bool `json:"initialised,omitempty"`
 }
@@ -31,9 +37,18 @@ func (a *Assignment) Key() string { return fmt.Sprintf("%s.%d", a.Replica(), a.I
 // Replica is the replica's name.
 func (a *Assignment) Replica() string { return api.ReplicaName(a.Volume, a.Index) }
 
-// sameWorker reports whether the worker of one can go on for the other.
+// sameWorker reports whether the worker of one can go on for the other. Where the
+// others are it has to know, not which life each is in: the log says that.
 func (a *Assignment) sameWorker(o *Assignment) bool {
-	return a.Member == o.Member && a.Release == o.Release && slices.Equal(a.Members, o.Members)
+	return a.Member == o.Member && a.Release == o.Release && slices.EqualFunc(a.Members, o.Members, func(m, n string) bool {
+		return placeOf(m) == placeOf(n)
+	})
+}
+
+// placeOf is what a member's text says beside its id.
+func placeOf(member string) string {
+	_, place, _ := strings.Cut(member, "=")
+	return place
 }
 
 // Addresses says where a replica is reached: HOST:PORT and the name in its
@@ -50,17 +65,11 @@ func serviceAddresses(namespace, domain string) Addresses {
 
 // assignments lists what a volume asks of a node's host.
 func assignments(v *api.ReplicatedVolume, node string, addresses Addresses) []Assignment {
-	var members []string
-	for _, r := range v.Spec.Replicas {
-		addr, name := addresses(v.Name, r.Index)
-		m := worker.Member{ID: uint64(r.Member), Replica: api.ReplicaName(v.Name, r.Index), Addr: addr, ServerName: name}
-		members = append(members, m.String())
-	}
 	var all []Assignment
 	for _, r := range v.HostReplicas(node) {
 		a := Assignment{
-			Volume: v.Name, Index: r.Index, Incarnation: r.Incarnation, Member: r.Member, Members: members,
-			Claim: api.BackingClaimName(v.Name, r.Index, r.Incarnation), Release: r.State == api.StateReleased,
+			Volume: v.Name, Index: r.Index, Incarnation: r.Incarnation, Member: r.Member, Members: members(v, r.Index, r.Member, addresses),
+			Claim: v.BackingClaim(&r), Release: r.State == api.StateReleased, Joins: v.Joining(r.Index) != nil, Forced: r.ClaimOf != 0,
 		}
 		if st := v.ReplicaStatus(r.Index); st != nil {
 			a.Initialised = st.Initialized
@@ -72,9 +81,24 @@ func assignments(v *api.ReplicatedVolume, node string, addresses Addresses) []As
 			continue
 		}
 		all = append(all, Assignment{
-			Volume: v.Name, Index: r.Index, Incarnation: r.Incarnation, Member: r.Member,
-			Claim: api.BackingClaimName(v.Name, r.Index, r.Incarnation), Release: true, Retired: true,
+			Volume: v.Name, Index: r.Index, Incarnation: r.Incarnation, Member: r.Member, Members: members(v, r.Index, r.Member, addresses),
+			Claim: v.RetiredClaim(&r), Release: r.State != api.StateServing, Retired: true, Initialised: true,
 		})
+	}
+	return all
+}
+
+// members are a volume's members as one of them is told: itself in the life that is meant,
+// the others in their present ones.
+func members(v *api.ReplicatedVolume, index int32, member int64, addresses Addresses) []string {
+	var all []string
+	for _, r := range v.Spec.Replicas {
+		addr, name := addresses(v.Name, r.Index)
+		m := worker.Member{ID: uint64(r.Member), Replica: api.ReplicaName(v.Name, r.Index), Addr: addr, ServerName: name}
+		if r.Index == index {
+			m.ID = uint64(member)
+		}
+		all = append(all, m.String())
 	}
 	return all
 }

@@ -35,6 +35,8 @@ type Config struct {
 
 	// Addresses says where replicas are reached; nil: their Services.
 	Addresses Addresses
+	// Reach says how an address that a host advertises is reached; nil: as it is.
+	Reach func(addr string) string
 	// Wrap goes around the connection to the API server; nil for nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Retry is the pause before something is tried again; 0: the default.

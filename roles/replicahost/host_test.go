@@ -17,7 +17,7 @@ import (
 func TestHost(t *testing.T) {
 	l := newLab(t)
 	for name, test := range map[string]func(*testing.T, *lab){
-		"Life": life, "SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Replaced": replaced, "Crashes": crashes,
+		"Life": life, "SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Replaced": replaced, "Moved": moved, "Forced": forced, "Crashes": crashes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.t, l.nodes = t, map[string]*node{}

@@ -3,6 +3,7 @@ package replicahost
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -97,6 +98,7 @@ func (c *hostConfig) config() Config {
 		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: c.PortFirst, PortLast: c.PortLast,
 		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
 		Retry:  200 * time.Millisecond,
+		Reach:  reached,
 	}
 	cfg.Boot.UntilStdin = true
 	if c.CrashAt != 0 {
@@ -106,6 +108,9 @@ func (c *hostConfig) config() Config {
 	}
 	return cfg
 }
+
+// reached is how an advertised address is reached here.
+func reached(addr string) string { return strings.Replace(addr, "192.0.2.1", "127.0.0.1", 1) }
 
 // lab is an API server, and nodes with a local driver and a replica host each.
 type lab struct {
@@ -344,7 +349,7 @@ func (l *lab) volume(name string, nodes ...string) *api.ReplicatedVolume {
 	must(l.t, err)
 	for i, n := range nodes {
 		l.trust(ca, name, int32(i+1))
-		l.backing(name, int32(i+1), l.nodes[n])
+		l.backing(api.ReplicaName(name, int32(i+1)), name, int32(i+1), l.nodes[n])
 	}
 	return made
 }
@@ -372,10 +377,9 @@ func (l *lab) trust(ca *pki.CA, volume string, index int32) {
 	}))
 }
 
-// backing makes a replica's backing volume on a node, and the bound claim.
-func (l *lab) backing(volume string, index int32, n *node) {
+// backing makes the backing volume of a life of a replica on a node, and the bound claim of that name.
+func (l *lab) backing(name, volume string, index int32, n *node) {
 	l.t.Helper()
-	name := api.ReplicaName(volume, index)
 	got, err := n.make.CreateVolume(l.t.Context(), &csi.CreateVolumeRequest{
 		Name: "pv-" + name, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
 		VolumeCapabilities: []*csi.VolumeCapability{{
@@ -465,7 +469,7 @@ func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
 	must(l.t, err)
 	for _, st := range v.Status.Replicas {
 		if st.Index == index && st.Address != "" {
-			return l.askAt(volume, index, strings.Replace(st.Address, "192.0.2.1", "127.0.0.1", 1))
+			return l.askAt(volume, index, reached(st.Address))
 		}
 	}
 	return nil, fmt.Errorf("replica %d has no address", index)
@@ -473,15 +477,21 @@ func (l *lab) ask(volume string, index int32) (*worker.Report, error) {
 
 func (l *lab) askAt(volume string, index int32, addr string) (*worker.Report, error) {
 	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
+	defer cancel()
+	return worker.Ask(ctx, addr, l.operator(volume, index))
+}
+
+// operator is how an operator connects to a replica.
+func (l *lab) operator(volume string, index int32) *tls.Config {
+	l.t.Helper()
 	operator, err := l.cas[volume].Issue(pki.RoleOperator, "test")
 	must(l.t, err)
 	creds, err := pki.NewCredentials(func() (pki.Bundle, error) {
 		return pki.Bundle{CA: l.cas[volume].KeyPair().Cert, Pair: operator}, nil
 	}, time.Now, zap.NewNop())
 	must(l.t, err)
-	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
-	defer cancel()
-	return worker.Ask(ctx, addr, creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)))
+	return creds.ClientTLS(api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName))
 }
 
 // update changes the volume's spec.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/raftlog"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -45,6 +47,7 @@ func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
 		return unavailable(api.HostReasonWorkerFailed, "%v", err)
 	}
 	cfg.Record = r.host.store.witness(r.key)
+	cfg.Locate = r.host.locate(a.Volume)
 	cfg.Bounds, cfg.Ops = r.host.bounds, r.host.ops.Apart()
 	return r.open(ctx, &a, cfg)
 }
@@ -93,6 +96,11 @@ func (r *replica) identify(ctx context.Context, a *Assignment, cfg worker.Config
 	known := r.record.Initialised || a.Initialised
 	have, err := worker.Identity(cfg.Dir)
 	switch {
+	case err == nil && a.Forced && have.Volume == want.Volume && have.Replica == want.Replica && have.Incarnation < want.Incarnation:
+		if o := r.force(ctx, cfg, have, want); o != nil {
+			return o
+		}
+		return r.initialised()
 	case err == nil && have == want:
 		return r.initialised()
 	case err == nil && known:
@@ -112,6 +120,23 @@ func (r *replica) identify(ctx context.Context, a *Assignment, cfg worker.Config
 		return r.failed(err)
 	}
 	return r.initialised()
+}
+
+// force makes the replica that the volume holds the only member, in a new life: an
+// operator has given the others up.
+func (r *replica) force(ctx context.Context, cfg worker.Config, have, want raftlog.Identity) *obstacle {
+	cfg.Incarnation, cfg.Record = have.Incarnation, ""
+	cfg.Members = slices.Clone(cfg.Members)
+	for i := range cfg.Members {
+		if cfg.Members[i].Replica == have.Replica {
+			cfg.Members[i].ID = have.Member
+		}
+	}
+	r.say(api.ReplicaStarting, hostReasonStarting, "making the replica the only member")
+	if err := worker.Force(ctx, cfg, want.Incarnation, want.Member, r.log); err != nil {
+		return r.failed(err)
+	}
+	return nil
 }
 
 // initialised records, before the replica takes part, that it exists.
@@ -171,6 +196,10 @@ func (r *replica) failed(err error) *obstacle {
 		return unavailable(api.HostReasonWorkerFailed, "the worker ended")
 	case worker.StateLost(err):
 		return stateLost("%v", err)
+	case worker.WasReplaced(err):
+		o := unavailable(api.HostReasonReplaced, "%v", err)
+		o.final = true
+		return o
 	case errors.Is(err, worker.ErrLocked):
 		return unavailable(api.HostReasonReplicaLocked, "%v", err)
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -197,7 +226,9 @@ func (r *replica) attend(ctx context.Context, a *Assignment, report func() worke
 		case <-time.After(every):
 		}
 		every = attendEvery
-		if err := r.publish(ctx, a); err != nil {
+		if r.wantedNow().Joins {
+			every = r.host.cfg.retry()
+		} else if err := r.publish(ctx, a); err != nil {
 			if ctx.Err() == nil {
 				r.log.Warn("publish address", zap.Error(err))
 			}

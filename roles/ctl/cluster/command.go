@@ -13,7 +13,14 @@ import (
 
 // Commands returns the commands that speak to a cluster.
 func Commands() []*cli.Command {
-	return []*cli.Command{volumesCommand(), uninstallCommand(), destroyCommand()}
+	return []*cli.Command{volumesCommand(), uninstallCommand(), destroyCommand(), drainCommand()}
+}
+
+// Connect makes a client of the API server that kubeconfig says; empty: the Pod's
+// own account.
+func Connect(kubeconfig, namespace string) (*kube.Client, error) {
+	r := reach{kubeconfig, namespace}
+	return r.connect()
 }
 
 // reach says how to reach the cluster.
@@ -67,6 +74,27 @@ func uninstallCommand() *cli.Command {
 				return err
 			}
 			return uninstallCheck(ctx, k, os.Stdout)
+		},
+	}
+}
+
+func drainCommand() *cli.Command {
+	var r reach
+	return &cli.Command{
+		Name: "drain", ArgsUsage: "NODE",
+		Usage: "move every replica of a node to other nodes",
+		Description: "Cordon the node first: a node that is schedulable may be chosen again. Each replica takes part until its successor has\n" +
+			"everything. May be repeated; what can't be moved is told, and stays.",
+		Flags: r.flags(),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.NArg() != 1 {
+				return boot.Usagef("drain takes one node, not %d arguments", cmd.NArg())
+			}
+			k, err := r.connect()
+			if err != nil {
+				return err
+			}
+			return drain(ctx, k, cmd.Args().First(), os.Stdout)
 		},
 	}
 }

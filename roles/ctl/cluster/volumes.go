@@ -63,9 +63,25 @@ func replicas(w io.Writer, v *api.ReplicatedVolume) {
 		fmt.Fprintf(w, "  %d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", r.Index, r.Incarnation, r.Node, st.Phase, cmp.Or(st.Role, "-"), st.Term, st.AppliedIndex, st.Lag,
 			cmp.Or(st.Message, st.Reason))
 	}
+	for _, r := range v.Spec.Retired {
+		fmt.Fprintf(w, "  %d\t%d\t%s\t%s\t-\t-\t-\t-\t%s\n", r.Index, r.Incarnation, r.Node, "Retired", retiredNote(v, &r))
+	}
 	for _, c := range v.Status.Conditions {
 		if bad := c.Type == api.ConditionStateLost; (c.Status == "True") == bad {
 			fmt.Fprintf(w, "  %s since %s: %s: %s\n", c.Type, c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05"), c.Reason, c.Message)
 		}
 	}
+}
+
+// retiredNote says what a replaced copy waits for.
+func retiredNote(v *api.ReplicatedVolume, r *api.RetiredSpec) string {
+	if r.State == api.StateServing {
+		return "takes part until its successor does"
+	}
+	for _, st := range v.Status.Retired {
+		if st.Index == r.Index && st.Incarnation == r.Incarnation {
+			return cmp.Or(st.Message, st.Reason)
+		}
+	}
+	return "its node has not let go of it"
 }
