@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tak-os.org/tak-replicated/roles/ctl"
+	"tak-os.org/tak-replicated/roles/ctl/watch"
 )
 
 // Status asks `ctl status --json`.
@@ -26,8 +27,13 @@ func (d *Dev) TryStatus() (*ctl.Status, error) {
 	return StatusOf(exec.Command(d.bin, "ctl", "status", "--dir", d.Dir, "--json").Output())
 }
 
-// StatusOf reads what `ctl status --json` printed.
+// StatusOf reads what `ctl status --json` printed. Exit codes that tell of a bad
+// health are no errors.
 func StatusOf(out []byte, err error) (*ctl.Status, error) {
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && (ended.ExitCode() == watch.ExitDegraded || ended.ExitCode() == watch.ExitUnavailable) {
+		err = nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ctl status: %w", err)
 	}
