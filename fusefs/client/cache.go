@@ -25,6 +25,7 @@ type cache struct {
 	hot     map[fsop.Ino]*record   // used since the last turn
 	cold    map[fsop.Ino]*record   // used before; dropped at the next turn
 	floor   uint64                 // replies older than this may not be cached
+	lastID  uint64                 // of a record
 	busyAll int                    // own mutations in flight whose victims are unknown
 	busy    map[fsop.Ino]int       // own mutations in flight by inode
 	fences  map[*fence]struct{}    // those of them whose victims are known
@@ -34,6 +35,7 @@ type cache struct {
 
 // record is what is known of one leased inode.
 type record struct {
+	id        uint64 // of the lease: another one each time that it is granted
 	attr      fsop.Attr
 	attrAt    uint64   // index, 0: attributes unknown
 	floor     uint64   // nothing older may be stored: the grant's index, or a later own mutation's
@@ -121,6 +123,10 @@ func (c *cache) put(ino fsop.Ino, r *record) {
 			c.leave(old)
 		}
 		c.cold, c.hot = c.hot, kept
+	}
+	if r.id == 0 {
+		c.lastID++
+		r.id = c.lastID
 	}
 	c.hot[ino] = r
 }

@@ -24,6 +24,20 @@ func (s *Session) Keep(op fsop.Op, rep *fsop.Reply) time.Duration {
 	return left
 }
 
+// Lease returns which lease the session holds on an inode, 0 if none. One that
+// was given up and granted again is another.
+func (s *Session) Lease(ino fsop.Ino) uint64 {
+	if !s.leased() {
+		return 0
+	}
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	if r := s.cache.get(ino); r != nil {
+		return r.id
+	}
+	return 0
+}
+
 // shows reports whether memory holds under leases what a successful reply shows.
 // Of a rename that is only that the directory of the new name is leased (of an
 // exchange, both).

@@ -98,6 +98,9 @@ type Attr struct {
 // IsDir reports whether the inode is a directory.
 func (a *Attr) IsDir() bool { return a.Mode&TypeMask == TypeDir }
 
+// IsRegular reports whether the inode is a regular file.
+func (a *Attr) IsRegular() bool { return a.Mode&TypeMask == TypeFile }
+
 // Entry types of DirEntry are mode>>12 (DT_* values).
 
 // DirEntry is one row of a directory listing. Cookie is the position after

@@ -65,6 +65,7 @@ func (x *exchange) read(q *fuse.ReadRequest) {
 		x.readdir(uint64(q.Offset), uint32(q.Size), false)
 		return
 	}
+	x.afterWrites()
 	rep, errno := x.call(&fsop.Read{Ino: x.node, Offset: uint64(q.Offset), Length: uint32(q.Size)})
 	switch {
 	case errno != fsop.OK:
@@ -114,6 +115,11 @@ func (x *exchange) write(q *fuse.WriteRequest) {
 	if op.KillPriv {
 		x.s.dropAttr(x.node) // the kernel does not expect the mode to change
 	}
+	end := uint64(q.Offset) + uint64(rep.Count)
+	if q.Flags&fuse.WriteCache != 0 {
+		end = 0 // pages of a mapping move no end
+	}
+	x.s.pages.wrote(x.node, x.pid, end)
 	x.wrote(rep.Count)
 }
 
@@ -152,11 +158,13 @@ func (x *exchange) copyFileRange(in copyIn) {
 		x.fail(errno)
 		return
 	}
+	x.s.pages.wrote(fsop.Ino(in.target), x.pid, in.to+uint64(rep.Count))
 	x.wrote(rep.Count)
 }
 
 func (x *exchange) fallocate(q *fuse.FAllocateRequest) {
 	_, errno := x.call(&fsop.Fallocate{Ino: x.node, Mode: uint32(q.Mode), Offset: q.Offset, Length: q.Length})
+	x.s.pages.wrote(x.node, x.pid, 0)
 	x.fail(errno)
 }
 

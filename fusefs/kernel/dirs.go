@@ -81,6 +81,9 @@ func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 	inos := []fsop.Ino{x.node}
 	for i := range rep.Entries {
 		inos = append(inos, rep.Entries[i].Ino)
+		if a := rep.Entries[i].Attr; a != nil {
+			x.s.pages.tell(a, x.pid, false)
+		}
 	}
 	x.keeping(rep, inos, func(valid time.Duration) {
 		l.valid = valid

@@ -30,7 +30,7 @@ func (x *exchange) parsed(req fuse.Request) {
 	case *fuse.LookupRequest:
 		x.lookup(q)
 	case *fuse.GetattrRequest:
-		x.getattr()
+		x.getattr(q.Flags&fuse.GetattrFh != 0)
 	case *fuse.SetattrRequest:
 		x.setattr(q)
 	case *fuse.ReadlinkRequest:

@@ -202,6 +202,7 @@ func (x *exchange) attr(rep *fsop.Reply, errno fsop.Errno) {
 		return
 	}
 	a := &rep.Attrs[0]
+	x.s.pages.tell(a, x.pid, x.op.Kind() == fsop.KindSetAttr)
 	x.keeping(rep, []fsop.Ino{a.Ino}, func(valid time.Duration) {
 		putAttrOut(x.payload(), a, valid)
 		x.reply(attrOutSize)
@@ -215,6 +216,7 @@ func (x *exchange) entry(rep *fsop.Reply, errno fsop.Errno) {
 		return
 	}
 	a := &rep.Attrs[0]
+	x.s.pages.tell(a, x.pid, false)
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
 		putEntryOut(x.payload(), a, valid)
 		x.reply(entryOutSize)

@@ -105,6 +105,7 @@ func (l *Link) adopt(k *message, files []*os.File) (*Mount, error) {
 	}
 	m.ledger = newLedger(m.mem)
 	m.memo.note(memoNow()) // by the process before
+	m.pages.adopted = memoNow()
 	return m, nil
 }
 

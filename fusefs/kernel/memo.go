@@ -39,6 +39,9 @@ type Leaser interface {
 	// Keep returns for how long the session may answer op from memory with what
 	// rep shows, 0 if it may not.
 	Keep(op fsop.Op, rep *fsop.Reply) time.Duration
+	// Lease returns which lease the session holds on an inode, 0 if none. One that
+	// was given up and granted again is another.
+	Lease(ino fsop.Ino) uint64
 }
 
 // memo remembers when the kernel was told something to keep.

@@ -23,6 +23,8 @@ func (f *fakeLeaser) Keep(fsop.Op, *fsop.Reply) time.Duration {
 	return f.term
 }
 
+func (f *fakeLeaser) Lease(fsop.Ino) uint64 { return 1 }
+
 // tell lets the kernel keep something of inos, and returns for how long.
 func tell(t *testing.T, s *server, inos ...fsop.Ino) (valid time.Duration) {
 	t.Helper()

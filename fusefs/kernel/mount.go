@@ -48,6 +48,7 @@ type Mount struct {
 	close    sync.Once
 	gone     chan struct{} // closed when the connection has ended
 	memo     memo
+	pages    pages
 	observer Observer // nil for none
 }
 

@@ -155,6 +155,7 @@ func (x *exchange) opened(rep *fsop.Reply, errno fsop.Errno, flags uint32) {
 		return
 	}
 	a := &rep.Attrs[0]
+	x.s.pages.tell(a, x.pid, false)
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
 		putEntryOut(x.payload(), a, valid)
 		putOpenOut(x.payload()[entryOutSize:], x.tag, openFlags(0, flags&unix.O_APPEND != 0))

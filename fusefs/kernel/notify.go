@@ -12,6 +12,8 @@ const (
 	notifyInvalInode = 2
 	// notifyInvalEntry makes the kernel forget a name (FUSE_NOTIFY_INVAL_ENTRY).
 	notifyInvalEntry = 3
+	// notifyStore puts data into an inode's pages (FUSE_NOTIFY_STORE).
+	notifyStore = 4
 )
 
 // dropPages makes the kernel forget what it knows of an inode, so that whoever

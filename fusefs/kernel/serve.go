@@ -44,6 +44,7 @@ type server struct {
 	syncer   Syncer
 	leaser   Leaser
 	memo     *memo
+	pages    *pages
 	observer Observer // nil for none
 
 	baton   baton
@@ -62,7 +63,7 @@ type server struct {
 
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
-		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, observer: m.observer,
+		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, pages: &m.pages, observer: m.observer,
 		caller: caller, waits: make(chan struct{}, waitsMax),
 	}
 	s.ended = sync.OnceFunc(func() {

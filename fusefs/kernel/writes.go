@@ -8,12 +8,14 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// writes holds back GETATTR behind the writes that are under way on the inode.
+// writes holds back GETATTR and READ behind the writes that are under way on the
+// inode.
 //
 // The kernel copies a write into its page before it sends it, and a reader can
 // see it there. Every read asks for attributes first, and a new mtime drops the
 // pages. Attributes from before the write would drop what that reader has seen,
-// and the next read would bring the old data back.
+// and the next read would bring the old data back; as would a page that was dropped
+// while its write was under way, and read again before that had happened.
 type writes struct {
 	mu    sync.Mutex
 	byIno map[fsop.Ino][]chan struct{}
@@ -46,14 +48,31 @@ func (w *writes) underway(ino fsop.Ino) []chan struct{} {
 	return slices.Clone(w.byIno[ino])
 }
 
-func (x *exchange) getattr() {
+// getattr answers with attributes; forPages says that the kernel asks for them
+// before it reads from its pages.
+func (x *exchange) getattr(forPages bool) {
+	x.afterWrites()
+	if !forPages {
+		x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
+		return
+	}
+	defer x.s.pages.ask(x.node)()
+	lease := x.s.lease(x.node)
+	rep, errno := x.call(&fsop.GetAttr{Ino: x.node})
+	if errno == fsop.OK {
+		x.refresh(&rep.Attrs[0], lease)
+	}
+	x.attr(rep, errno)
+}
+
+// afterWrites waits for the writes that were under way when x came.
+func (x *exchange) afterWrites() {
 	for _, done := range x.s.writes.underway(x.node) {
 		x.yield()
 		if !wait(x.ctx, done) {
-			break
+			return
 		}
 	}
-	x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
 }
 
 func wait(ctx context.Context, done chan struct{}) bool {
