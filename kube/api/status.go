@@ -77,10 +77,11 @@ type ReplicatedVolumeStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	KnownLoss []KnownLoss `json:"knownLoss,omitempty"`
-	// The replicas, each written by its own host.
+	// The replicas, each life written by its own host. What a host has said stays while it is away, also of a life that was replaced.
 	// +listType=map
 	// +listMapKey=index
-	// +kubebuilder:validation:MaxItems=4
+	// +listMapKey=incarnation
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 	// Replaced copies, each written by the host that still has it.

@@ -28,6 +28,16 @@ func (v *ReplicatedVolume) Replica(index int32) *ReplicaSpec {
 	return nil
 }
 
+// On reports whether a present life of a replica is on a node.
+func (v *ReplicatedVolume) On(node string) bool {
+	for _, r := range v.Spec.Replicas {
+		if r.Node == node {
+			return true
+		}
+	}
+	return false
+}
+
 // ReplicaStatus returns what the host of replica index says of its present
 // life on its present node. It is nil when the host has said nothing, or what
 // is there is about another life or another node.

@@ -144,11 +144,22 @@ func retire(o *observed, p *plan) {
 		if r.State == api.StateServing {
 			continue
 		}
+		if speaks(o.v, r.Node) && o.gone(r.Node) && !o.v.On(r.Node) {
+			p.add(func(ctx context.Context, m *manager) error {
+				return m.kube.ApplyReplicaStatus(ctx, o.v, r.Node, nil, nil)
+			}, "remove what the host of %s has said", r.Node)
+		}
 		if _, ok := o.claims[o.v.RetiredClaim(&r)]; !ok {
 			p.add(func(ctx context.Context, m *manager) error { return m.forgetRetired(ctx, o.v, r) }, "forget life %d of replica %d", r.Incarnation, r.Index)
 			return
 		}
 	}
+}
+
+// speaks reports whether the host of a node has said something of the volume.
+func speaks(v *api.ReplicatedVolume, node string) bool {
+	says := func(st api.ReplicaStatus) bool { return st.Node == node }
+	return slices.ContainsFunc(v.Status.Replicas, says) || slices.ContainsFunc(v.Status.Retired, says)
 }
 
 func giveBackRetired(o *observed, p *plan) (waiting []string) {

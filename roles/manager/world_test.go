@@ -186,7 +186,7 @@ func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaS
 		return st
 	}
 	port := w.workers.start(v, r.Index, r.Incarnation)
-	if r.ClaimOf != 0 {
+	if r.ClaimOf != 0 && v.Replica(r.Index).Incarnation == r.Incarnation {
 		w.workers.stopLife(v.Name, r.Index, r.Incarnation-1)
 		w.workers.force(v.Name, r)
 	}
