@@ -30,8 +30,11 @@
 //   - Nothing of a volume is destroyed before its log is sealed by its quorum, unless
 //     it was never handed out.
 //   - A backing claim's finalizer is removed only after its host has acknowledged the
-//     release of exactly that claim, volume, node and life.
+//     release of exactly that claim, volume, node and life, or its node was deleted
+//     from the API.
 //   - A replica is placed again only while no host can have touched its claim.
+//   - A replica is replaced only because an operator asked for exactly that life of it.
+//     The former life takes part until the log has the new one in its place.
 //   - What is not known (no answer from the API, no quorum) destroys nothing.
 //   - Private keys are in Secrets and in memory, never in logs or Events.
 package manager

@@ -90,9 +90,11 @@ func (m *manager) secrets(ctx context.Context, namespace, volume string) (map[st
 	return all, nil
 }
 
-// observePods looks at worker Pods and their Secrets, where there may be some.
+// observePods looks at worker Pods and their Secrets, where there may be some: before the
+// hosts take the replicas over both are gone. Secrets are asked for by name, since the
+// manager may not list those of the driver's namespace.
 func (m *manager) observePods(ctx context.Context, o *observed) error {
-	if o.v.Spec.Runtime != api.RuntimePod {
+	if o.v.Spec.Runtime != api.RuntimePod || o.v.Status.Runtime == api.RuntimeShared {
 		return nil
 	}
 	pods, err := m.kube.WorkerPods(ctx, o.v.Name)
@@ -102,8 +104,17 @@ func (m *manager) observePods(ctx context.Context, o *observed) error {
 	for _, p := range pods {
 		o.pods[p.Name] = p
 	}
-	o.local, err = m.secrets(ctx, m.kube.Namespace(), o.v.Name)
-	return err
+	o.local = map[string]kube.Secret{}
+	for _, r := range o.v.Spec.Replicas {
+		s, err := m.kube.Secret(ctx, m.kube.Namespace(), api.ReplicaName(o.v.Name, r.Index))
+		switch {
+		case err == nil:
+			o.local[s.Name] = s
+		case !kube.NotFound(err):
+			return err
+		}
+	}
+	return nil
 }
 
 // observeUse looks at what names the volume: the claim that it was made for, and

@@ -3,23 +3,53 @@ package manager
 import (
 	"os"
 	"testing"
+	"time"
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 )
 
-// TestRights runs a volume's whole life with exactly the rights of the manager's
-// account in the manifests.
-func TestRights(t *testing.T) {
-	w := newWorld(t, 2)
-	rules, err := os.ReadFile("../../manifests/base/rbac-manager.yaml")
-	w.must(err)
-	w.c.Apply(rules)
+// restricted is a manager with exactly the rights that files of the manifests give its account.
+func (w *world) restricted(files ...string) *manager {
+	w.t.Helper()
+	for _, f := range files {
+		rules, err := os.ReadFile("../../manifests/" + f)
+		w.must(err)
+		w.c.Apply(rules)
+	}
 	kubeconfig, err := w.c.KubeconfigFor("system:serviceaccount:kube-system:tak-replicated-manager", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 	w.must(err)
 	m := w.manager(nil)
 	m.kube, err = kube.Connect(kube.Options{Kubeconfig: kubeconfig, Rate: 5000})
 	w.must(err)
+	return m
+}
+
+// TestPodRuntimeRights takes a volume from worker Pods to the hosts and to its end, with what the component for worker Pods
+// grants beside the base.
+func TestPodRuntimeRights(t *testing.T) {
+	w := newWorld(t, 2)
+	w.pods = true
+	m := w.restricted("base/rbac-manager.yaml", "components/pod-runtime/rbac.yaml")
+	m.cfg.Runtime = runtimePod
+	v, _ := w.provision(m, 1)
+	later := m.now
+	m.now = func() time.Time { return later().Add(46 * 24 * time.Hour) } // certificates are renewed
+	_, err := m.reconcile(t.Context(), v.Name)
+	w.must(err)
+	w.askTransition(v, api.RuntimeShared, 0)
+	w.settle(m, v.Name, transitionReason(api.ReasonDone))
+	w.destroy(m, v.Name)
+	if _, err := m.kube.SecretsOf(t.Context(), w.k.Namespace(), v.Name); !kube.Forbidden(err) {
+		t.Errorf("secrets of the driver's namespace can be listed: %v", err)
+	}
+}
+
+// TestRights runs a volume's whole life with exactly the rights of the manager's
+// account in the manifests.
+func TestRights(t *testing.T) {
+	w := newWorld(t, 2)
+	m := w.restricted("base/rbac-manager.yaml")
 	w.must(m.kube.CheckSchema(t.Context()))
 	w.must(m.sweep(t.Context()))
 	r := w.request(2)
