@@ -80,7 +80,7 @@ func sidecars(ctx context.Context, dir string, logf programs.Logf) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	shell, err := busybox(dir)
+	shell, err := busybox(dir, exampleCommands)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,11 @@ func sidecars(ctx context.Context, dir string, logf programs.Logf) ([]string, er
 	return archives, nil
 }
 
-// busybox makes a folder with the program and a link for each command that examples and tests use.
-func busybox(dir string) (string, error) {
+// exampleCommands are the commands that examples and tests use.
+var exampleCommands = []string{"sh", "cat", "chown", "cp", "date", "df", "echo", "head", "hostname", "id", "ls", "mkdir", "mv", "rm", "sleep", "stat", "sync", "tail", "touch", "wc"}
+
+// busybox makes a folder with the program and a link for each of its commands that is wanted.
+func busybox(dir string, commands []string) (string, error) {
 	b, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		return "", fmt.Errorf("install Debian's package busybox-static: %w", err)
@@ -118,7 +121,10 @@ func busybox(dir string) (string, error) {
 	if err := os.WriteFile(filepath.Join(bin, "busybox"), b, 0o755); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"sh", "cat", "chown", "cp", "date", "df", "echo", "head", "hostname", "id", "ls", "mkdir", "mv", "rm", "sleep", "stat", "sync", "tail", "touch", "wc"} {
+	for _, name := range commands {
+		if name == "busybox" {
+			continue
+		}
 		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
 			return "", err
 		}

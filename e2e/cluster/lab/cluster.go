@@ -186,9 +186,15 @@ func (c *Cluster) Nodes() int { return c.nodes }
 
 // Kubectl returns a kubectl command of the administrator.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	words := []string{filepath.Join(c.dir, "bin", "kube"), "kubectl", "--kubeconfig", filepath.Join(c.dir, "kubeconfig", "admin.conf")}
+	words := []string{c.Program(string(programs.Kube)), "kubectl", "--kubeconfig", c.Kubeconfig()}
 	return c.InHub(ctx, append(words, args...)...)
 }
+
+// Kubeconfig is the administrator's file; it works in the hub.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig", "admin.conf") }
+
+// Program is the file of one of the cluster's programs.
+func (c *Cluster) Program(name string) string { return filepath.Join(c.dir, "bin", name) }
 
 // InHub returns a command in the network that API server, nodes, Pods and Services are reachable from.
 func (c *Cluster) InHub(ctx context.Context, args ...string) *exec.Cmd {

@@ -32,6 +32,9 @@ const (
 	HostLocal   Program = "host-local"
 	CoreDNS     Program = "coredns"
 	Provisioner Program = "csi-provisioner"
+	// StorageSuite is Kubernetes' own storage tests, and Agnhost what their Pods run.
+	StorageSuite Program = "storagesuite"
+	Agnhost      Program = "agnhost"
 )
 
 // recipe says how a program is built.
@@ -57,15 +60,17 @@ var recipes = map[Program]recipe{
 		" -X " + versionPackage + ".gitMajor=1 -X " + versionPackage + ".gitMinor=36" +
 		" -X " + versionPackage + ".gitTreeState=clean -X " + versionPackage + ".gitCommit=0000000000000000000000000000000000000000" +
 		" -X " + versionPackage + ".buildDate=1970-01-01T00:00:00Z", ""},
-	Containerd:  {"containerd", containerdModule + "/cmd/containerd", "-X " + containerdModule + "/version.Version=" + containerdVersion, containerdTags},
-	Shim:        {"containerd", containerdModule + "/cmd/containerd-shim-runc-v2", "", containerdTags},
-	Ctr:         {"containerd", containerdModule + "/cmd/ctr", "", containerdTags},
-	Bridge:      {"cni", cniPlugins + "/main/bridge", "", ""},
-	Loopback:    {"cni", cniPlugins + "/main/loopback", "", ""},
-	Portmap:     {"cni", cniPlugins + "/meta/portmap", "", ""},
-	HostLocal:   {"cni", cniPlugins + "/ipam/host-local", "", ""},
-	CoreDNS:     {"coredns", ".", "", ""},
-	Provisioner: {"provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "-X main.version=v6.4.0", ""},
+	Containerd:   {"containerd", containerdModule + "/cmd/containerd", "-X " + containerdModule + "/version.Version=" + containerdVersion, containerdTags},
+	Shim:         {"containerd", containerdModule + "/cmd/containerd-shim-runc-v2", "", containerdTags},
+	Ctr:          {"containerd", containerdModule + "/cmd/ctr", "", containerdTags},
+	Bridge:       {"cni", cniPlugins + "/main/bridge", "", ""},
+	Loopback:     {"cni", cniPlugins + "/main/loopback", "", ""},
+	Portmap:      {"cni", cniPlugins + "/meta/portmap", "", ""},
+	HostLocal:    {"cni", cniPlugins + "/ipam/host-local", "", ""},
+	CoreDNS:      {"coredns", ".", "", ""},
+	Provisioner:  {"provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "-X main.version=v6.4.0", ""},
+	StorageSuite: {"storagesuite", ".", "-X " + versionPackage + ".gitVersion=v" + kubeVersion, ""},
+	Agnhost:      {"storagesuite", "k8s.io/kubernetes/test/images/agnhost", "", ""},
 }
 
 // Logf reports progress.
