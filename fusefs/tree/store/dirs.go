@@ -23,7 +23,7 @@ const (
 
 // Create implements vfs.FS.
 func (c calmFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if (category == flushCategory || category == compactionCategory) && c.d.isOpen.Load() {
+	if category == flushCategory || category == compactionCategory {
 		if err := c.d.Err(); err != nil {
 			<-c.d.closing
 			return nil, err

@@ -55,17 +55,17 @@ type DB struct {
 	broken chan struct{} // closed at the first failure
 	// isBroken says that broken is closed, or about to be.
 	isBroken atomic.Bool
-	// isOpen says that Open is done, and Close to be expected; closing is closed
-	// when that begins.
-	isOpen  atomic.Bool
-	closing chan struct{}
+	closing  chan struct{} // closed when Close begins
 }
 
 // NoSync is how every record is written: a store has no log of its own.
 var NoSync = pebble.NoSync
 
 // Open opens the store in dir, which a read-only one must have. fail hears of
-// the first failure in the background, from any goroutine; it may be nil.
+// the first failure in the background, from any goroutine; it may be nil. A
+// failure in the background while it opens ends it at once: pebble would try again
+// for ever. What it has begun then stays, at rest, with the process: two goroutines
+// and the store's lock.
 func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {
 	d := &DB{log: log, fail: fail, broken: make(chan struct{}), closing: make(chan struct{})}
 	o := &pebble.Options{
@@ -87,12 +87,36 @@ func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fa
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].FilterType = pebble.TableFilter
 	}
-	var err error
-	if d.DB, err = pebble.Open(dir, o); err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
+	opened := make(chan opening, 1)
+	go func() {
+		db, err := pebble.Open(dir, o)
+		opened <- opening{db, err}
+	}()
+	select {
+	case r := <-opened:
+		if r.err != nil {
+			return nil, fmt.Errorf("open the store: %w", r.err)
+		}
+		d.DB = r.db
+		return d, nil
+	case <-d.broken:
+		go d.abandon(opened)
+		return nil, fmt.Errorf("open the store: %w", d.err)
 	}
-	d.isOpen.Store(true)
-	return d, nil
+}
+
+// opening is what became of an attempt.
+type opening struct {
+	db  *pebble.DB
+	err error
+}
+
+// abandon closes a store that opens after all, although it has failed.
+func (d *DB) abandon(opened <-chan opening) {
+	if r := <-opened; r.err == nil {
+		close(d.closing)
+		_ = r.db.Close() // that it has failed was told
+	}
 }
 
 // Close ends the store. It can be called once.
@@ -175,9 +199,23 @@ func (l logger) Errorf(format string, args ...any) {
 // failed commit, pebble goes on with the error if it is let; the others of the
 // process live. Anything else is a broken invariant.
 func (l logger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("store: "+format, args...)
+	err := fatal{text: "store: " + fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if cause, ok := a.(error); ok {
+			err.cause = cause
+		}
+	}
 	if what := err.Error(); !strings.Contains(what, "MANIFEST ") && !strings.Contains(what, "fatal commit error") {
 		panic(err)
 	}
 	l.d.failed(err)
 }
+
+// fatal is what pebble would have ended the process for.
+type fatal struct {
+	text  string
+	cause error
+}
+
+func (e fatal) Error() string { return e.text }
+func (e fatal) Unwrap() error { return e.cause }
