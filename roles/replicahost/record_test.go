@@ -75,14 +75,15 @@ func TestAssignments(t *testing.T) {
 		{Index: 1, Node: "a", Incarnation: 1, Member: 1, State: api.StateServing},
 		{Index: 2, Node: "b", Incarnation: 2, Member: 5, State: api.StateReleased},
 	}
-	v.Spec.Retired = []api.RetiredSpec{{Index: 2, Incarnation: 1, Node: "a", Member: 2}}
+	v.Spec.Retired = []api.RetiredSpec{{Index: 2, Incarnation: 1, Node: "a", Member: 2, State: api.StateReleased}}
 	v.Status.Replicas = []api.ReplicaStatus{{Index: 1, Node: "a", Incarnation: 1, Initialized: true}, {Index: 2, Node: "b", Incarnation: 1, Initialized: true}}
 	addresses := serviceAddresses("kube-system", "example.org")
 	members := []string{"1=pvc-1-r1@pvc-1-r1.kube-system.svc.example.org:7420", "5=pvc-1-r2@pvc-1-r2.kube-system.svc.example.org:7420"}
+	former := []string{members[0], "2=pvc-1-r2@pvc-1-r2.kube-system.svc.example.org:7420"} // as the life that is replaced is told
 	want := map[string][]Assignment{
 		"a": {
 			{Volume: "pvc-1", Index: 1, Incarnation: 1, Member: 1, Members: members, Claim: "pvc-1-r1", Initialised: true},
-			{Volume: "pvc-1", Index: 2, Incarnation: 1, Member: 2, Claim: "pvc-1-r2", Release: true, Retired: true},
+			{Volume: "pvc-1", Index: 2, Incarnation: 1, Member: 2, Members: former, Claim: "pvc-1-r2", Release: true, Retired: true, Initialised: true},
 		},
 		"b": {{Volume: "pvc-1", Index: 2, Incarnation: 2, Member: 5, Members: members, Claim: "pvc-1-r2-i2", Release: true}},
 		"c": nil,
@@ -91,6 +92,28 @@ func TestAssignments(t *testing.T) {
 		if got := assignments(v, node, addresses); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v", node, got)
 		}
+	}
+	// While a life joins, the one that it replaces takes part; and a survivor goes on with the claim that it has.
+	v.Spec.Replicas[0] = api.ReplicaSpec{Index: 1, Node: "a", Incarnation: 2, Member: 4, ClaimOf: 1, State: api.StateServing}
+	v.Spec.Replicas[1].State, v.Spec.Retired[0].State, v.Spec.Retired[0].Node = api.StateServing, api.StateServing, "d"
+	members[0] = "4=pvc-1-r1@pvc-1-r1.kube-system.svc.example.org:7420"
+	former[0] = members[0]
+	for node, want := range map[string]Assignment{
+		"a": {Volume: "pvc-1", Index: 1, Incarnation: 2, Member: 4, Members: members, Claim: "pvc-1-r1", Forced: true},
+		"b": {Volume: "pvc-1", Index: 2, Incarnation: 2, Member: 5, Members: members, Claim: "pvc-1-r2-i2", Joins: true},
+		"d": {Volume: "pvc-1", Index: 2, Incarnation: 1, Member: 2, Members: former, Claim: "pvc-1-r2", Retired: true, Initialised: true},
+	} {
+		if got := assignments(v, node, addresses); !reflect.DeepEqual(got, []Assignment{want}) {
+			t.Errorf("%s: %+v", node, got)
+		}
+	}
+	// That another member begins a new life is no reason to start a worker anew; that it is elsewhere is one.
+	one := Assignment{Members: members}
+	if other := (Assignment{Members: former}); !one.sameWorker(&other) {
+		t.Error("a worker is started anew because of another member's life")
+	}
+	if other := (Assignment{Members: []string{members[0], "5=pvc-1-r2@elsewhere:1"}}); one.sameWorker(&other) {
+		t.Error("a worker goes on with an address that has changed")
 	}
 	v.Status.Runtime = api.RuntimePod
 	if got := assignments(v, "b", addresses); got != nil {
