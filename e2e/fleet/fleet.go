@@ -386,35 +386,3 @@ func (f *Fleet) StatusText() string {
 	}
 	return string(text)
 }
-
-// scrubLimit bounds the wait for a scrub of everything.
-const scrubLimit = 30 * time.Second
-
-// Scrubbed waits until each replica has compared all that it holds with its
-// checksums and with the others, from now on, and wants no difference to have
-// been found since its worker started.
-func (f *Fleet) Scrubbed() {
-	f.t.Helper()
-	var from []uint64
-	for _, m := range f.Healthy().Members {
-		from = append(from, m.Report.Scrub.Rounds)
-	}
-	for end := time.Now().Add(scrubLimit); ; time.Sleep(100 * time.Millisecond) {
-		behind := 0
-		for i, m := range f.Healthy().Members {
-			s := m.Report.Scrub
-			if s.Found+s.Left+s.Differs+s.Unsettled > 0 {
-				f.t.Fatalf("%s: the scrub found %+v", m.Replica, s)
-			}
-			if s.Rounds < from[i]+2 {
-				behind++
-			}
-		}
-		if behind == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			f.t.Fatalf("%d replicas were not scrubbed within %v", behind, scrubLimit)
-		}
-	}
-}

@@ -103,10 +103,16 @@ func (p *process) said() error {
 // tailBytes is how much of what a process said is shown.
 const tailBytes = 6 << 10
 
+// tail is the end of what it said, or where it began to crash.
 func (p *process) tail() []byte {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return []byte(err.Error())
+	}
+	for _, crash := range []string{"\npanic: ", "\nfatal error: "} {
+		if i := bytes.LastIndex(text, []byte(crash)); i >= 0 {
+			return text[i+1 : min(len(text), i+tailBytes)]
+		}
 	}
 	return bytes.TrimSpace(text[max(0, len(text)-tailBytes):])
 }

@@ -2,12 +2,14 @@ package kill
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +29,8 @@ type Driver struct {
 	agent  *exec.Cmd
 	in     io.WriteCloser
 	out    chan Report
-	begun  int64 // when the round began
+	begun  int64  // when the round began
+	slow   []Slow // what the load has reported in this round
 }
 
 // Drive starts a load, whose hands pause at most so long between two operations.
@@ -140,6 +143,7 @@ func (d *Driver) ask(command string) Report {
 		if r.Error != "" {
 			d.t.Fatalf("round %d, %s: %s\nslowest: %v", d.Round, command, r.Error, r.Slow)
 		}
+		d.slow = append(d.slow, r.Slow...)
 		return r
 	case <-time.After(answerLimit):
 		d.t.Fatalf("round %d: no answer to %q; stuck: %s", d.Round, command, strings.Join(d.board.Stuck(time.Second), "; "))
@@ -151,7 +155,7 @@ func (d *Driver) ask(command string) Report {
 func (d *Driver) Begin() {
 	d.t.Helper()
 	d.Round++
-	d.begun = now()
+	d.begun, d.slow = now(), nil
 	d.ask("round " + strconv.Itoa(d.Round))
 	d.Progress(3)
 }
@@ -220,9 +224,10 @@ func Since(s Shot) time.Duration { return time.Duration(now() - s.At) }
 // operation of it took.
 func (d *Driver) EndRound(s Shot) time.Duration {
 	d.t.Helper()
-	rep := d.ask("end")
+	d.ask("end")
+	slices.SortFunc(d.slow, func(a, b Slow) int { return cmp.Compare(b.Took, a.Took) })
 	var longest time.Duration
-	for i, slow := range rep.Slow {
+	for i, slow := range d.slow {
 		if slow.Start < d.begun {
 			continue
 		}

@@ -194,26 +194,5 @@ func TestPowerCut(t *testing.T) {
 		t.Error("nothing that was under way to a disk was lost: the cuts hit nothing")
 	}
 	s.fleet.Scrubbed()
-	equal(t, s.fleet)
-}
-
-// equal wants both mounts and each replica to hold the same.
-func equal(t *testing.T, f *fleet.Fleet) {
-	t.Helper()
-	shown := kill.Manifest(t, f.Mounts[0])
-	if diff := kill.Difference(shown, kill.Manifest(t, f.Mounts[1])); diff != "" {
-		t.Errorf("the mounts differ:\n%s", diff)
-	}
-	f.Stop()
-	for n := range f.Members {
-		out := filepath.Join(t.TempDir(), "export")
-		if text, err := f.Command("ctl", "export", f.Folder(n+1), out).CombinedOutput(); err != nil {
-			t.Errorf("export %s: %v\n%s", f.Folder(n+1), err, text)
-			continue
-		}
-		if diff := kill.Difference(shown, kill.Manifest(t, out)); diff != "" {
-			t.Errorf("replica %d differs from what was mounted:\n%s", n+1, diff)
-		}
-	}
-	t.Logf("%d replicas hold the same %d files", len(f.Members), len(shown))
+	s.fleet.Equal()
 }
