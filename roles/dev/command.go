@@ -33,7 +33,10 @@ func Command() *cli.Command {
 			&cli.Int64Flag{Name: "checkpoint-bytes", Value: worker.DefaultCheckpointBytes, Destination: &c.CheckpointBytes, Sources: boot.Env("checkpoint-bytes"), Usage: "`BYTES` of journal between two checkpoints of a replica"},
 			&cli.Int64Flag{Name: "journal-bytes", Value: worker.DefaultJournalBytes, Destination: &c.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that a replica's journal may take"},
 		}, boot.Flags(&c.Boot, "warn")...),
-		Action: func(ctx context.Context, _ *cli.Command) error {
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.IsSet("replicas") && c.Replicas == 0 {
+				return boot.Usagef("--replicas: 0 is not 1 to 4")
+			}
 			log, err := c.Boot.Logger(os.Stderr)
 			if err != nil {
 				return err

@@ -3,7 +3,9 @@ package dev
 import (
 	"fmt"
 	"hash/fnv"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"tak-os.org/tak-replicated/roles/boot"
@@ -29,6 +31,9 @@ type Config struct {
 // mountsMost bounds the mounts of one dev.
 const mountsMost = 16
 
+// reserveMost bounds the reserve of one replica: 1 EiB, so that the sum of all fits.
+const reserveMost = 1 << 60
+
 // complete checks the configuration and fills in what was left out.
 func (c *Config) complete() error {
 	if c.Dir == "" {
@@ -43,6 +48,15 @@ func (c *Config) complete() error {
 	if c.QuorumWait < 0 {
 		return boot.Usagef("--quorum-wait: %s is negative", c.QuorumWait)
 	}
+	if c.ReserveBytes > reserveMost {
+		return boot.Usagef("--reserve-bytes: %d is more than %d", c.ReserveBytes, uint64(reserveMost))
+	}
+	if c.CheckpointBytes < 0 {
+		return boot.Usagef("--checkpoint-bytes: %d is negative", c.CheckpointBytes)
+	}
+	if c.JournalBytes < 0 {
+		return boot.Usagef("--journal-bytes: %d is negative", c.JournalBytes)
+	}
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return err
@@ -56,8 +70,73 @@ func (c *Config) complete() error {
 	if c.Mount == "/" {
 		return boot.Usagef("--mount: / can't be mounted over")
 	}
+	for _, mnt := range c.mountpoints() {
+		if c.covers(mnt) {
+			return boot.Usagef("--mount: %s would cover what dev keeps in --dir %s: give another folder", mnt, c.Dir)
+		}
+	}
 	return nil
 }
+
+// covers reports whether a mount at mnt would hide what dev keeps in DIR from
+// itself: the volume would wait for the files that are beneath it.
+func (c *Config) covers(mnt string) bool {
+	inside, err := filepath.Rel(mnt, c.Dir)
+	if err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+		return true
+	}
+	below, err := filepath.Rel(c.Dir, mnt)
+	if err != nil {
+		return false
+	}
+	first, _, _ := strings.Cut(below, "/")
+	switch first {
+	case "lock", settingsFile, "trust", "records", "run":
+		return true
+	}
+	return strings.HasPrefix(first, "replica-")
+}
+
+// folders checks, before anything is made, that what must be folders is nothing
+// else, and that nothing is mounted where the volume is to be but what an earlier
+// dev of this DIR left. That is not looked at, since it may not answer.
+func (c *Config) folders() error {
+	if st, err := os.Stat(c.Dir); err == nil && !st.IsDir() {
+		return boot.Usagef("--dir: %s is not a folder", c.Dir)
+	}
+	for _, mnt := range c.mountpoints() {
+		typ, source, err := mountedAt(mnt)
+		if err != nil {
+			return err
+		}
+		if typ == "" {
+			if st, err := os.Stat(mnt); err == nil && !st.IsDir() {
+				return boot.Usagef("--mount: %s is not a folder", mnt)
+			}
+			continue
+		}
+		if typ != fsType || source != mountSource(c.volume()) {
+			return boot.Usagef("--mount: %s (%s) is mounted at %s: unmount it, or give another folder", source, typ, mnt)
+		}
+	}
+	return nil
+}
+
+// volume is the volume in DIR, empty if none was made.
+func (c *Config) volume() string {
+	text, err := os.ReadFile(filepath.Join(c.Dir, settingsFile))
+	if err != nil {
+		return ""
+	}
+	s, err := parseSettings(text)
+	if err != nil {
+		return "" // openSettings tells
+	}
+	return s.Volume
+}
+
+// mountSource is the source under which mounts of a volume are listed.
+func mountSource(volume string) string { return boot.Name + ":" + volume }
 
 // mountpoint is where the n-th mount is, from 1.
 func (c *Config) mountpoint(n int) string {

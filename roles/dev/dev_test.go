@@ -79,10 +79,58 @@ func TestConfig(t *testing.T) {
 	for _, bad := range []Config{
 		{Mounts: 1}, {Dir: "d"}, {Dir: "d", Mounts: mountsMost + 1}, {Dir: "d", Mounts: 1, Replicas: 5},
 		{Dir: "d", Mounts: 1, Replicas: -1}, {Dir: "d", Mounts: 1, Mount: "/"}, {Dir: "d", Mounts: 1, QuorumWait: -1},
+		{Dir: "d", Mounts: 1, ReserveBytes: reserveMost + 1}, {Dir: "d", Mounts: 1, CheckpointBytes: -1}, {Dir: "d", Mounts: 1, JournalBytes: -1},
+		{Dir: "/a/d", Mounts: 1, Mount: "/a/d"}, {Dir: "/a/d", Mounts: 1, Mount: "/a"}, {Dir: "/a/d", Mounts: 1, Mount: "/a/d/replica-1/x"},
+		{Dir: "/a/d-2", Mounts: 2, Mount: "/a/d"}, {Dir: "/a/d", Mounts: 1, Mount: "/a/d/trust"},
 	} {
 		if err := bad.complete(); !boot.IsUsage(err) {
 			t.Errorf("%+v: error %v", bad, err)
 		}
+	}
+}
+
+func TestFoldersAreFolders(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Dir: filepath.Join(dir, "new"), Mounts: 1}, ""},
+		{Config{Dir: dir, Mount: filepath.Join(dir, "..d"), Mounts: 1}, ""},
+		{Config{Dir: file, Mounts: 1}, "--dir: " + file + " is not a folder"},
+		{Config{Dir: filepath.Join(dir, "new"), Mount: file, Mounts: 1}, "--mount: " + file + " is not a folder"},
+		{Config{Dir: filepath.Join(dir, "new"), Mount: "/proc", Mounts: 1}, "(proc) is mounted at /proc: unmount it, or give another folder"},
+	} {
+		got := ""
+		if err := errors.Join(c.cfg.complete(), c.cfg.folders()); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasSuffix(got, c.want) || (c.want == "") != (got == "") {
+			t.Errorf("%+v: %q, want %q at the end", c.cfg, got, c.want)
+		}
+	}
+}
+
+// TestLetGo: dev ends although a mount lives on in another namespace, and says so.
+func TestLetGo(t *testing.T) {
+	var out strings.Builder
+	s := &system{cfg: Config{Mount: "/m", Mounts: 1}, errOut: &out}
+	s.letGo(time.Hour)
+	ended := make(chan struct{})
+	s.ownerEnded = ended
+	s.letGo(time.Millisecond)
+	if !strings.HasPrefix(out.String(), "/m is also mounted in another mount namespace") {
+		t.Errorf("said %q", out.String())
+	}
+	out.Reset()
+	close(ended)
+	s.letGo(time.Hour)
+	if out.Len() > 0 {
+		t.Errorf("said %q of an owner that has ended", out.String())
 	}
 }
 
@@ -153,7 +201,7 @@ func TestMountOf(t *testing.T) {
 		{"", "", ""},
 	}
 	for _, c := range cases {
-		if point, typ := mountOf(c.line); point != c.point || typ != c.typ {
+		if point, typ, _ := mountOf(c.line); point != c.point || typ != c.typ {
 			t.Errorf("%q: %q %q", c.line, point, typ)
 		}
 	}

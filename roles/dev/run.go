@@ -31,6 +31,9 @@ type system struct {
 	plans    []plan
 	owners   []owner // one a mount
 	workers  workers
+	// ownerEnded is closed when the mount owner in this process has ended; nil
+	// without one.
+	ownerEnded <-chan struct{}
 	// replacing is held while a replica is replaced; settings change under it
 	// once everything serves.
 	replacing sync.Mutex
@@ -50,6 +53,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, out, errOut io.Writer
 		return err
 	}
 	if err := usable(); err != nil {
+		return err
+	}
+	if err := cfg.folders(); err != nil {
 		return err
 	}
 	unlock, err := lockDir(ctx, cfg.Dir)
@@ -146,6 +152,7 @@ func (s *system) run(ctx context.Context) error {
 	})
 	parts.Go(func() { s.resume(below) })
 	above, endAbove := context.WithCancel(below)
+	defer s.letGo(letGoPatience)
 	defer endAbove()
 	if err := s.startOwners(ctx, above, &parts); err != nil {
 		return err
@@ -199,7 +206,12 @@ func (s *system) startOwner(above context.Context, parts *sync.WaitGroup) error 
 	}
 	o := mountowner.NewOwner(s.log)
 	o.Observe(s.ops)
-	parts.Go(func() { _ = o.Run(above) })
+	ended := make(chan struct{})
+	s.ownerEnded = ended
+	go func() {
+		defer close(ended)
+		_ = o.Run(above)
+	}()
 	parts.Go(func() {
 		if err := boot.ServeHTTP(above, l, o.Handler()); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.log.Warn("mount owner's socket", zap.Error(err))

@@ -21,7 +21,24 @@ const (
 	busyRetry    = 200 * time.Millisecond
 	// unmountTimeout bounds one call to a mount owner.
 	unmountTimeout = 10 * time.Second
+	// letGoPatience is how long the mount owner is waited for after everything
+	// was unmounted and it was told to end.
+	letGoPatience = 2 * time.Second
 )
+
+// letGo waits for the end of the mount owner in this process, but not for ever:
+// a process that has its own copy of the mounts, such as a container that was
+// started meanwhile, keeps the kernel's side of them, which ends with dev.
+func (s *system) letGo(patience time.Duration) {
+	if s.ownerEnded == nil {
+		return
+	}
+	select {
+	case <-s.ownerEnded:
+	case <-time.After(patience):
+		fmt.Fprintf(s.errOut, "%s is also mounted in another mount namespace, where it answers ENOTCONN from now on\n", strings.Join(s.cfg.mountpoints(), " "))
+	}
+}
 
 // unmountAll unmounts everything. A mount that is busy is waited for, then
 // detached: its users keep what they have until they let go or get ENOTCONN.
@@ -115,31 +132,35 @@ func clearMount(mnt string) error {
 
 // mountedHere reports whether a mount of this program is at exactly mnt.
 func mountedHere(mnt string) (bool, error) {
+	typ, _, err := mountedAt(mnt)
+	return typ == fsType, err
+}
+
+// mountedAt returns type and source of what is mounted at exactly mnt; the type is
+// empty if nothing is.
+func mountedAt(mnt string) (typ, source string, err error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return false, err
+		return "", "", err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
-	found := false
 	for lines.Scan() {
-		point, typ := mountOf(lines.Text())
-		if point == mnt {
-			found = typ == fsType // the last one is on top
+		if point, t, s := mountOf(lines.Text()); point == mnt {
+			typ, source = t, s // the last one is on top
 		}
 	}
-	return found, lines.Err()
+	return typ, source, lines.Err()
 }
 
-// mountOf returns mountpoint and type of a line of mountinfo (proc(5)).
-func mountOf(line string) (point, typ string) {
+// mountOf returns mountpoint, type and source of a line of mountinfo (proc(5)).
+func mountOf(line string) (point, typ, source string) {
 	head, tail, ok := strings.Cut(line, " - ")
-	fields := strings.Fields(head)
-	if !ok || len(fields) < 5 {
-		return "", ""
+	fields, what := strings.Fields(head), strings.Fields(tail)
+	if !ok || len(fields) < 5 || len(what) < 2 {
+		return "", "", ""
 	}
-	typ, _, _ = strings.Cut(tail, " ")
-	return unescape.Replace(fields[4]), typ
+	return unescape.Replace(fields[4]), what[0], unescape.Replace(what[1])
 }
 
 // unescape undoes what the kernel does to blanks in paths.
