@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"tak-os.org/tak-replicated/fusefs/tree/export"
 	"tak-os.org/tak-replicated/raftlog/disk"
@@ -24,6 +25,9 @@ func exportFiles(replica, dest string, checkpointOnly bool, out io.Writer) (err 
 	defer release()
 	if names, err := os.ReadDir(dest); err == nil && len(names) > 0 {
 		return boot.Usagef("%s is not empty", dest)
+	}
+	if err := outside(replica, dest); err != nil {
+		return err
 	}
 	from := treeDir(replica)
 	var lost *wal.LostError
@@ -56,6 +60,22 @@ func exportFiles(replica, dest string, checkpointOnly bool, out io.Writer) (err 
 	}
 	if lost != nil {
 		return fmt.Errorf("what follows is missing: %w", lost)
+	}
+	return nil
+}
+
+// outside refuses to write files into a replica, which export doesn't change.
+func outside(replica, dest string) error {
+	from, err := filepath.Abs(replica)
+	if err != nil {
+		return err
+	}
+	to, err := filepath.Abs(dest)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(from, to); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		return boot.Usagef("%s is in the replica's folder, which export must not change: give another one", dest)
 	}
 	return nil
 }

@@ -109,3 +109,15 @@ func TestExportWithContentsAhead(t *testing.T) {
 		t.Errorf("exported %d bytes that differ: %v", len(got), err)
 	}
 }
+
+// TestExportOutside: export writes nowhere below the replica that it reads.
+func TestExportOutside(t *testing.T) {
+	for dest, ok := range map[string]bool{
+		"/a/replica-1": false, "/a/replica-1/x": false, "/a/b/../replica-1/x": false,
+		"/a": true, "/a/replica-10": true, "/a/replica-1-x": true, "/b/..x": true,
+	} {
+		if err := outside("/a/replica-1", dest); (err == nil) != ok {
+			t.Errorf("%s: %v", dest, err)
+		}
+	}
+}
