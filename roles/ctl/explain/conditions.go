@@ -69,7 +69,7 @@ var hostReasons = []Entry{
 	{"WaitingForPublication", Host, "The local driver has not handed the disk over.", "logs of the local driver on that node", "see that the local driver runs with --consumer-mount-root"},
 	{"PublicationConflict", Host, "The local driver refuses: something else has the backing volume mounted, or another consumer holds it.", "the message names the holder", "stop what uses the backing volume"},
 	{"WaitingForMount", Host, "The disk was handed over, but its mount has not appeared in the host's own mount namespace.", hostLogs, "the consumer folder must be mounted HostToContainer in the host and Bidirectional in the local driver"},
-	{"TooManyWorkers", Host, "The node has as many replicas as --workers-max allows.", "`tak-replicated ctl status`", "add a node, move replicas, or raise the bound together with the host's memory"},
+	{"TooManyWorkers", Host, "The node has as many replicas as --max-workers allows.", "`tak-replicated ctl status`", "add a node, move replicas, or raise the bound together with the host's memory"},
 	{"TooManyStarts", Host, "Other replicas are starting; this one is next in turn.", "", ""},
 	{"NoFreePort", Host, "All ports of the range are given to replicas.", hostLogs, "widen the range of ports"},
 	{"NoCredentials", Host, "The replica's Secret is missing and there is no cached copy that is still valid.", "`kubectl -n tak-replicated-trust get secrets`", "see that the manager runs; it makes and renews Secrets"},
