@@ -75,13 +75,13 @@ func (a *audit) leads(r *replica, term uint64) {
 
 // digest compares a replica that stands still with the others at its index.
 func (a *audit) digest(p *process) {
-	if !p.tree.Ready() {
-		return
+	if !p.tree.Ready() || p.r.damaged {
+		return // only a scrub knows whether what was damaged is whole again
 	}
 	index, _ := p.tree.Applied()
 	sum, err := p.tree.Digest()
 	if err != nil {
-		if p.power.remains() == nil && !p.r.damaged {
+		if p.power.remains() == nil {
 			a.w.fail("digest of replica %d: %v", p.r.member.ID, err)
 		}
 		return

@@ -13,9 +13,21 @@
 // Goroutines run in a bubble of testing/synctest: time passes only when nobody
 // has anything left to do. One goroutine drives the world. It delivers what is
 // due, lets everything settle, looks at what has become of it, and sleeps for a
-// step. What a seed does is so the same from run to run except for the order in
-// which goroutines react to the same delivery; a failure that does not come
-// again at once comes after a few tries.
+// step.
+//
+// # The laboratory
+//
+// Worlds run in another build of this package's tests, on one processor a
+// process: in it the runtime's own dice (the order of select's cases, of timers at
+// one moment, of maps) always fall the same in a bubble, and goroutines are not
+// interrupted. So a seed is one history, to the microsecond
+// (TestSameSeedSameHistory), for one version of the source. TestWorlds builds the
+// laboratory, at first for minutes since the runtime is another one, and runs seeds
+// in it, a process for each processor:
+//
+//	go test ./e2e/sim -run TestWorlds -args -seeds 500
+//	go test ./e2e/sim -run TestWorlds -args -from 10000 -for 3h
+//	go test ./e2e/sim -run TestWorlds -args -seed 4711
 //
 // # What is checked
 //
@@ -33,6 +45,10 @@
 //
 // # Planted bugs
 //
-// planted_test.go breaks the product's source in one place at a time, builds the
-// simulation with it and expects it to notice.
+// planted_test.go breaks the product's source in one place at a time. All of these
+// mistakes are in the laboratory, asleep; the environment wakes one. TestPlantedBugs
+// lives through the world that is known to notice it, with the mistake and without;
+// with -hunt it looks for the first such world among 500. The seed in the table is
+// also how many worlds it took; a mistake without one has not been noticed in as many
+// as were tried.
 package sim

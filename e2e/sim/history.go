@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"slices"
@@ -99,7 +100,7 @@ func (h *history) sessionLost(session uint64, told bool) {
 }
 
 // checkTime is how long a history may take to check.
-const checkTime = 20 * time.Second
+const checkTime = 8 * time.Second
 
 // check says which area has no order in which everything fits.
 func (h *history) check(counts *Counts, small bool) error {
@@ -160,6 +161,16 @@ func (h *history) evidence(area int, small bool) string {
 		fmt.Fprintf(&b, "%c [%5d %5d] %9v %9v  %v → %v\n", mark, r.call, min(r.ret, 99999), r.at, r.until, &r.in, &r.out)
 	}
 	return b.String()
+}
+
+// digest stands for everything that was asked, told and done, in its order.
+func (w *world) digest() (sum [32]byte) {
+	h := sha256.New()
+	for _, r := range w.history.ops {
+		fmt.Fprintln(h, r.area, r.call, r.ret, r.at, r.until, &r.in, &r.out)
+	}
+	fmt.Fprintln(h, w.mu.trace.String(), w.now())
+	return [32]byte(h.Sum(nil))
 }
 
 // The cells of a file: each is of one write, so that it is known whose a byte is.

@@ -44,6 +44,8 @@ const (
 	HotCut      Kind = "leader cut off"      // whoever leads then, from the replicas
 	HotPower    Kind = "leader power cut"    // whoever leads then; N is what survives
 	HotOneWay   Kind = "leader hears nobody" // whoever leads then
+	Usurped     Kind = "elected twice"       // a leader is followed by another one, whose voters lose power and meet only the first
+	SlowApply   Kind = "slow to apply"       // A takes N ms for each batch of entries
 )
 
 // Fault is one thing that goes wrong, and when.
@@ -90,13 +92,13 @@ const faultsFrom = time.Second
 var themes = [][]Kind{
 	{PowerCut, CutAtCall, HotPower, Kill},
 	{CutInstall, Behind, Isolated, Checkpoint},
-	{Isolated, OneWay, Halves, HotCut, HotOneWay},
+	{Isolated, OneWay, Halves, HotCut, HotOneWay, Usurped},
 	{FailedSync, SlowDisk, FullDisk, CutAtCall},
 	{Pause, ClientPause, ClockStep, HotPause, BadNetwork},
 	{LostReplies, ClientCut, ClientFrom, Takeover, BadNetwork},
 	{ClientGone, Takeover, ClientCut, ClientPause, Transfer},
 	{AddMember, Replace, PowerCut, Isolated, HotCut},
-	{Blackout, HotPower, LostReplies, Transfer},
+	{Blackout, HotPower, LostReplies, Transfer, SlowApply, Usurped},
 	{FlippedBits, PowerCut, HotCut, LostReplies},
 }
 
@@ -145,6 +147,8 @@ func (p *Plan) add(r *rand.Rand, at time.Duration, kind Kind) {
 		f.N = r.IntN(6)
 	case SlowDisk:
 		f.N = []int{5, 40, 300, 2600}[r.IntN(4)]
+	case SlowApply:
+		f.N = 20 + r.IntN(1500)
 	case FullDisk:
 		f.N = r.IntN(200)
 	case ClientCut, ClientFrom, ClientPause, LostReplies, Takeover, ClientGone:
@@ -183,7 +187,7 @@ func (p *Plan) fits(kind Kind) bool {
 			}
 		}
 		return p.Replicas >= 2 && n < 3
-	case Behind, CutInstall:
+	case Behind, CutInstall, Usurped:
 		return p.Replicas >= 3
 	}
 	return true

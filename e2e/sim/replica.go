@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -138,7 +139,7 @@ func (p *process) open() (err error) {
 		Spawn:  func(f func()) { p.spawned.Go(f) },
 		Status: func() []byte { return []byte("{}") },
 	})
-	p.machine = &watched{worker.NewMachine(p.tree, p.coord), p}
+	p.machine = &watched{Machine: worker.NewMachine(p.tree, p.coord), p: p}
 	t := r.w.net.Node(r.member.ID)
 	if p.group, err = raftlog.Open(r.config(fs, p.machine, t)); err != nil {
 		return err
@@ -328,12 +329,16 @@ func (d door) WaitApplied(ctx context.Context, index uint64) error {
 // watched is the machine under the eyes of the audit.
 type watched struct {
 	*worker.Machine
-	p *process
+	p     *process
+	delay atomic.Int64 // of each call of Apply, in ms
 }
 
 var _ raftlog.Machine = (*watched)(nil)
 
 func (m *watched) Apply(entries []raftlog.Entry) error {
+	if d := m.delay.Load(); d > 0 {
+		time.Sleep(time.Duration(d) * time.Millisecond)
+	}
 	for i := range entries {
 		m.p.r.w.audit.applied(m.p.r, &entries[i])
 		if err := m.Machine.Apply(entries[i : i+1]); err != nil {

@@ -1,10 +1,17 @@
 package sim
 
 import (
-	"errors"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,11 +19,13 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
-	fromFlag  = flag.Uint64("from", 1, "the first seed")
-	seedFlag  = flag.Uint64("seed", 0, "run only this seed, and print what happens in it")
-	forFlag   = flag.Duration("for", 0, "run seeds for so long instead of -seeds")
-	brief     = flag.Bool("brief", false, "tell only the first failure, in a line")
+	seedsFlag   = flag.Int("seeds", 40, "how many seeds to run")
+	fromFlag    = flag.Uint64("from", 1, "the first seed")
+	seedFlag    = flag.Uint64("seed", 0, "run only this seed, and print what happens in it")
+	forFlag     = flag.Duration("for", 0, "run seeds for so long instead of -seeds")
+	huntFlag    = flag.Bool("hunt", false, "look for each planted bug among 500 seeds")
+	bugFlag     = flag.String("bug", "", "only planted bugs whose name contains this")
+	programFlag = flag.String("laboratory", "", "where the laboratory is kept, to be built only once; an absolute path")
 )
 
 // fullBatch is how many seeds have to hit every window.
@@ -27,17 +36,37 @@ const fullBatch = 400
 //go:noinline
 func runSeed(t *testing.T, p Plan) (res *Result) {
 	synctest.Test(t, func(*testing.T) { res = Run(p, synctest.Wait) })
-	res.Check()
+	check(res)
 	return res
 }
 
-// TestWorlds runs seeds. A failure tells the seed and the faults that it takes.
+// check looks at the history of a world that is over. Garbage is collected only
+// here: during a world it would change the schedule.
+func check(res *Result) {
+	off := debug.SetGCPercent(100)
+	res.Check()
+	debug.SetGCPercent(off)
+	runtime.GC() // waits for the end of one that goes on
+}
+
+// TestWorlds runs seeds, a processor each. A failure tells the seed and the faults
+// that it takes.
 func TestWorlds(t *testing.T) {
-	if *seedFlag != 0 {
-		one(t, MakePlan(*seedFlag))
+	switch {
+	case inLab:
+		t.Skip("TestLab runs seeds here")
+	case *seedFlag != 0:
+		cmd := labCommand(t, "", *seedFlag, 1, "-seed", strconv.FormatUint(*seedFlag, 10))
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			t.Error(err)
+		}
 		return
+	case testing.Short():
+		t.Skip("builds a program")
 	}
 	b := &batch{next: *fromFlag, end: *fromFlag + uint64(*seedsFlag), until: time.Now().Add(*forFlag)}
+	lab(t)
 	t.Run("batch", func(t *testing.T) {
 		for n := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -46,9 +75,6 @@ func TestWorlds(t *testing.T) {
 			})
 		}
 	})
-	if *brief {
-		return
-	}
 	t.Logf("\n%v", &b.counts)
 	if b.worlds < fullBatch || t.Failed() {
 		return
@@ -58,7 +84,7 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// batch hands out seeds.
+// batch hands out seeds, some at a time.
 type batch struct {
 	counts Counts
 	until  time.Time
@@ -69,52 +95,139 @@ type batch struct {
 	failed    bool
 }
 
-func (b *batch) take() (uint64, bool) {
+const portion = 20
+
+func (b *batch) take() (from uint64, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failed || *forFlag > 0 && time.Now().After(b.until) || *forFlag == 0 && b.next >= b.end {
-		return 0, false
+		return 0, 0
 	}
-	b.next++
-	b.worlds++
-	return b.next - 1, true
+	from, n = b.next, portion
+	if *forFlag == 0 {
+		n = min(n, int(b.end-b.next))
+	}
+	b.next += uint64(n)
+	b.worlds += n
+	return from, n
 }
 
 func (b *batch) work(t *testing.T) {
-	for seed, ok := b.take(); ok; seed, ok = b.take() {
-		p := MakePlan(seed)
-		res := runSeed(t, p)
-		b.counts.Merge(res.Counts)
-		b.counts.AddN("operations", res.Ops)
-		b.counts.Add("worlds")
-		if res.Err == nil && res.Ops < 200 && p.Replicas > 0 {
-			res.Err = errors.New("fewer than 200 operations")
+	for from, n := b.take(); n > 0; from, n = b.take() {
+		res := runLab(t, "", from, n)
+		for what, n := range res.Counts {
+			b.counts.AddN(what, n)
 		}
-		if res.Err == nil {
+		if res.Failed == "" {
 			continue
 		}
 		b.mu.Lock()
 		b.failed = true
 		b.mu.Unlock()
-		if *brief {
-			t.Errorf("seed %d: %.200v", seed, res.Err)
-			return
-		}
-		t.Errorf("seed %d: %v\n%v\n%s", seed, res.Err, &p, res.Trace)
-		t.Logf("faults that it takes, of %d:\n%v", len(p.Faults), shrunk(t, p))
+		t.Errorf("seed %d: %s", res.Seed, res.Failed)
+		out, _ := labCommand(t, "", res.Seed, 1, "-seed", strconv.FormatUint(res.Seed, 10)).CombinedOutput() // it fails
+		t.Logf("%s", out)
 	}
+}
+
+// labResult is what a laboratory tells of some seeds.
+type labResult struct {
+	Counts map[string]int
+	Seed   uint64 // the last one
+	Failed string // why it failed, the end of the seeds then
+	Digest string // of all that happened
+}
+
+// resultMark begins the line in which a laboratory tells its result.
+const resultMark = "laboratory: "
+
+func labCommand(t *testing.T, bug string, from uint64, seeds int, more ...string) *exec.Cmd {
+	args := []string{"-test.run", "^TestLab$", "-test.v", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds), "-test.timeout", "20m"}
+	cmd := exec.Command(lab(t), append(args, more...)...)
+	cmd.Env = append(os.Environ(), labVariable+"=1", "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=3GiB", bugVariable+"="+bug)
+	return cmd
+}
+
+// runLab runs seeds in the laboratory until one fails. A process that dies has
+// failed in the first seed: it was alone, or the seeds are run again one by one.
+func runLab(t *testing.T, bug string, from uint64, seeds int) (res labResult) {
+	out, err := labCommand(t, bug, from, seeds).CombinedOutput()
+	for line := range bytes.Lines(out) {
+		if raw, ok := bytes.CutPrefix(line, []byte(resultMark)); ok {
+			if err := json.Unmarshal(raw, &res); err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+	}
+	if seeds == 1 {
+		return labResult{Seed: from, Failed: fmt.Sprintf("%v: %.3000s", err, out)}
+	}
+	for n := range uint64(seeds) {
+		if res = runLab(t, bug, from+n, 1); res.Failed != "" {
+			return res
+		}
+	}
+	t.Fatalf("dies only after other seeds: %v\n%s", err, out)
+	return res
+}
+
+// TestLab runs seeds where the schedule is always the same, and prints the result.
+func TestLab(t *testing.T) {
+	if !inLab {
+		t.Skip("TestWorlds starts it")
+	}
+	if *seedFlag != 0 {
+		one(t, MakePlan(*seedFlag))
+		return
+	}
+	var counts Counts
+	out := labResult{}
+	digest := sha256.New()
+	for out.Seed = *fromFlag; out.Seed < *fromFlag+uint64(*seedsFlag) && out.Failed == ""; out.Seed++ {
+		p := MakePlan(out.Seed)
+		res := runSeed(t, p)
+		counts.Merge(res.Counts)
+		counts.Add("worlds")
+		counts.AddN("operations", res.Ops)
+		counts.AddN("virtual seconds", int(res.Lived.Seconds()))
+		digest.Write(res.Digest[:])
+		switch {
+		case res.Err != nil:
+			out.Failed = fmt.Sprintf("%.300v", res.Err)
+		case res.Ops < 200:
+			out.Failed = "fewer than 200 operations"
+		}
+	}
+	out.Seed--
+	out.Counts, out.Digest = counts.n, hex.EncodeToString(digest.Sum(nil))
+	raw, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("\n%s%s\n", resultMark, raw)
+}
+
+// TestSameSeedSameHistory lives through worlds of every theme in two processes:
+// the same must happen in both, to the microsecond and in the same order.
+func TestSameSeedSameHistory(t *testing.T) {
+	if testing.Short() || inLab {
+		t.Skip("builds a program")
+	}
+	from, n := uint64(700), len(themes)
+	a, b := runLab(t, "", from, n), runLab(t, "", from, n)
+	if a.Failed != "" || a.Digest != b.Digest {
+		t.Fatalf("%+v\n%+v", a, b)
+	}
+	t.Logf("%d operations in %d worlds, twice the same", a.Counts["operations"], n)
 }
 
 // shrunk is the plan with fewer faults.
 func shrunk(t *testing.T, p Plan) *Plan {
 	left := 60 // worlds
 	less := Shrink(p, func(p Plan) bool {
-		for range 2 {
-			if left--; left >= 0 && runSeed(t, p).Err != nil {
-				return true
-			}
-		}
-		return false
+		left--
+		return left >= 0 && runSeed(t, p).Err != nil
 	})
 	return &less
 }

@@ -39,7 +39,7 @@ func (w *world) strike(f *Fault) {
 	}
 	r := w.replicas[f.A%len(w.replicas)]
 	switch f.Kind {
-	case HotPause, HotCut, HotPower, HotOneWay, Transfer:
+	case HotPause, HotCut, HotPower, HotOneWay, Transfer, Usurped:
 		if r = w.leader(); r == nil {
 			return
 		}
@@ -85,6 +85,8 @@ func (w *world) strikeReplica(f *Fault, r *replica) {
 		r.clock.set(time.Duration(f.N) * time.Millisecond)
 	case FlippedBits:
 		w.flip(f, r)
+	case Usurped:
+		w.usurp(f, r)
 	default:
 		if r.process != nil {
 			w.strikeProcess(f, r.process)
@@ -101,6 +103,9 @@ func (w *world) strikeProcess(f *Fault, p *process) {
 	case SlowDisk:
 		p.power.setSlow(time.Duration(f.N) * time.Millisecond)
 		w.after(f.For, func() { p.power.setSlow(0) })
+	case SlowApply:
+		p.machine.delay.Store(int64(f.N))
+		w.after(f.For, func() { p.machine.delay.Store(0) })
 	case FullDisk:
 		w.fill(f, p.r)
 	case Transfer:
@@ -125,6 +130,33 @@ func (w *world) isolate(r *replica, d time.Duration) {
 			w.cutFor(o, r, d)
 		}
 	}
+}
+
+// usurp cuts a leader off until another one is elected. Then that one is cut off,
+// those who voted for it lose power, and only the first is left to talk to: it
+// stands for the same term, for which they have a vote no more.
+func (w *world) usurp(f *Fault, first *replica) {
+	w.isolate(first, 3*time.Second)
+	var look func()
+	look = func() {
+		second := w.leader()
+		switch {
+		case w.now() > f.At+3*time.Second || first.process == nil:
+		case second == nil || second == first:
+			w.after(step, look)
+		default:
+			w.counts.Add("window: voters lose power after an election")
+			w.isolate(second, 3*time.Second)
+			for _, r := range w.replicas {
+				if r != first && r != second {
+					r.powerCut(disk.Keep(f.N%3), 0)
+					w.net.Heal(first.member.ID, r.member.ID)
+					w.net.Heal(r.member.ID, first.member.ID)
+				}
+			}
+		}
+	}
+	look()
 }
 
 func (w *world) halves(f *Fault) {

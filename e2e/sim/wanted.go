@@ -37,6 +37,7 @@ func Wanted() []string {
 		"window: replica stopped for want of space",
 		"window: server replaced with operations in flight",
 		"window: session lost",
+		"window: voters lose power after an election",
 		"window: unlinked file used by whoever has it open",
 	}
 	for _, kind := range kinds() {

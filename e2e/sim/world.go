@@ -37,6 +37,8 @@ type Result struct {
 	Counts *Counts
 	Trace  string
 	Ops    int
+	Lived  time.Duration // virtual
+	Digest [32]byte      // of what everybody asked and was told, and when
 	world  *world
 }
 
@@ -99,7 +101,7 @@ func Run(p Plan, settle func()) *Result {
 	defer w.shared.Close()
 	defer w.close()
 	w.live()
-	return &Result{Err: w.failure(), Counts: &w.counts, Trace: w.mu.trace.String(), Ops: len(w.history.ops), world: w}
+	return &Result{Err: w.failure(), Counts: &w.counts, Trace: w.mu.trace.String(), Ops: len(w.history.ops), Lived: w.now(), Digest: w.digest(), world: w}
 }
 
 // Check looks for an order in which the history fits. It has to be called outside
@@ -371,6 +373,7 @@ func (w *world) heal() {
 		r.restartAt, r.cutNext = 0, 0
 		if r.process != nil {
 			r.process.power.calm()
+			r.process.machine.delay.Store(0)
 		}
 	}
 }
