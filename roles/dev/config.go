@@ -3,6 +3,7 @@ package dev
 import (
 	"fmt"
 	"hash/fnv"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,11 @@ func (c *Config) complete() error {
 	}
 	if c.JournalBytes < 0 {
 		return boot.Usagef("--journal-bytes: %d is negative", c.JournalBytes)
+	}
+	if addr := c.Boot.MetricsAddr; addr != "" {
+		if _, err := net.ResolveTCPAddr("tcp", addr); err != nil {
+			return boot.Usagef("--metrics-addr: %w", err)
+		}
 	}
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {

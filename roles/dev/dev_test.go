@@ -81,6 +81,7 @@ func TestConfig(t *testing.T) {
 		{Dir: "d", Mounts: 1, Replicas: -1}, {Dir: "d", Mounts: 1, Mount: "/"}, {Dir: "d", Mounts: 1, QuorumWait: -1},
 		{Dir: "d", Mounts: 1, ReserveBytes: reserveMost + 1}, {Dir: "d", Mounts: 1, CheckpointBytes: -1}, {Dir: "d", Mounts: 1, JournalBytes: -1},
 		{Dir: "/a/d", Mounts: 1, Mount: "/a/d"}, {Dir: "/a/d", Mounts: 1, Mount: "/a"}, {Dir: "/a/d", Mounts: 1, Mount: "/a/d/replica-1/x"},
+		{Dir: "d", Mounts: 1, Boot: boot.Config{MetricsAddr: "nonsense"}}, {Dir: "d", Mounts: 1, Boot: boot.Config{MetricsAddr: "127.0.0.1:99999"}},
 		{Dir: "/a/d-2", Mounts: 2, Mount: "/a/d"}, {Dir: "/a/d", Mounts: 1, Mount: "/a/d/trust"},
 	} {
 		if err := bad.complete(); !boot.IsUsage(err) {

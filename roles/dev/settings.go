@@ -90,7 +90,7 @@ func openSettings(dir string, replicas int) (*settings, error) {
 	}
 	s, err := parseSettings(text)
 	if err != nil {
-		return nil, boot.Usagef("%s: %w", path, err)
+		return nil, boot.Usagef("%s is no settings of a dev (%w): put the file back, or give another --dir", path, err)
 	}
 	if replicas != 0 && replicas != s.Replicas {
 		return nil, boot.Usagef("%s has %d replicas, not %d: give another --dir, or leave --replicas out", dir, s.Replicas, replicas)
