@@ -1,0 +1,143 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tak-os.org/tak-replicated/kube/api"
+)
+
+// ctl runs the operator's command in the manager's Pod.
+func ctl(args ...string) (string, error) {
+	return try(append([]string{"-n", "kube-system", "exec", "deploy/tak-replicated-manager", "-c", "manager", "--", "/usr/bin/tak-replicated", "ctl"}, args...)...)
+}
+
+// replaced asks for a replacement, and waits until nothing of the former life is left.
+func replaced(t *testing.T, volume string, index int32, life int64, request string) api.ReplicatedVolume {
+	t.Helper()
+	must(t, "-n", "kube-system", "patch", "replicatedvolume", volume, "--type=merge", "-p", request)
+	var now api.ReplicatedVolume
+	eventually(t, settle, fmt.Sprintf("replica %d in its life %d", index, life), func() (err error) {
+		now, err = get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+		if err != nil {
+			return err
+		}
+		r, c := now.Replica(index), now.Condition(api.ConditionReplacement)
+		if r.Incarnation != life || !now.Is(api.ConditionReplacement) || now.Status.Phase != api.PhaseReady || len(now.Spec.Retired) > 0 {
+			return fmt.Errorf("replica %+v, retired %+v, phase %s, condition %+v", *r, now.Spec.Retired, now.Status.Phase, c)
+		}
+		return nil
+	})
+	return now
+}
+
+// hostPod is the Pod with a node's replica host.
+func hostPod(t *testing.T, node string) string {
+	t.Helper()
+	return must(t, "-n", "kube-system", "get", "pod", "-l", "csi.replicated.tak-os.org/component=node", "--field-selector", "spec.nodeName="+node, "-o", "jsonpath={.items[0].metadata.name}")
+}
+
+// TestReplaceLost takes the backing volume away under a replica: ReplicaStateLost, the volume is degraded, and writers go on. It stays so until
+// an operator decides; then the replica begins anew on the same node, there being no other, and has what the others have.
+func TestReplaceLost(t *testing.T) {
+	ours(t)
+	ns := namespace(t, "lost")
+	volume, pods := writers(t, ns)
+	victim := setup.nodes[(number(coordinator(t, volume)))%len(setup.nodes)]
+	v, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index int32
+	for _, r := range v.Spec.Replicas {
+		if r.Node == victim {
+			index = r.Index
+		}
+	}
+	begin := time.Now()
+	lost := 0
+	for _, name := range backing(t, victim) {
+		dir := filepath.Join(setup.lab.Root(number(victim)), "var/lib/tak-replicated/local/volumes", name, "replica")
+		if !strings.Contains(name, strings.TrimPrefix(volume, "pvc-")) && len(backing(t, victim)) > 1 {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		lost++
+	}
+	if lost != 1 {
+		t.Fatalf("%d backing volumes were emptied, of %v", lost, backing(t, victim))
+	}
+	must(t, "-n", "kube-system", "delete", "pod", hostPod(t, victim))
+	eventually(t, settle, "the loss is known", func() error {
+		now, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+		if err == nil && (!now.Is(api.ConditionStateLost) || now.Status.Phase != api.PhaseDegraded || len(now.Status.KnownLoss) != 1) {
+			err = fmt.Errorf("phase %s, conditions %+v", now.Status.Phase, now.Status.Conditions)
+		}
+		return err
+	})
+	now := replaced(t, volume, index, 2, fmt.Sprintf(`{"spec":{"replacement":{"replica":%d,"incarnation":1}}}`, index))
+	if now.Is(api.ConditionStateLost) || len(now.Status.KnownLoss) != 1 {
+		t.Errorf("known loss %+v", now.Status.KnownLoss)
+	}
+	end := time.Now()
+	for _, p := range pods {
+		wantSmooth(t, p, mustResults(t, ns, p), begin, end, resumeWithin)
+	}
+	names := readers(t, ns)
+	all := map[string][]result{}
+	for n, p := range pods {
+		all[n] = mustResults(t, ns, p)
+	}
+	for n := range pods {
+		wantRecords(t, ns, names[0], "/data/"+n, all[n])
+	}
+	stop(t, ns, pods)
+	sameDigest(t, ns, names...)
+	t.Log(must(t, "-n", "kube-system", "get", "pvc", "-l", "csi.replicated.tak-os.org/volume="+volume))
+}
+
+// TestDrain moves the only copy of a volume off a node that is cordoned, while a Pod on another node writes.
+func TestDrain(t *testing.T) {
+	ours(t)
+	ns := namespace(t, "drain")
+	apply(t, class("e2e-one", 1, "Delete"))
+	t.Cleanup(func() { _, _ = try("delete", "storageclass", "e2e-one") })
+	apply(t, claim(ns, "data", "e2e-one", "ReadWriteMany"))
+	volume := volumeOf(t, ns, "data")
+	from := coordinator(t, volume)
+	user := setup.nodes[(number(from))%len(setup.nodes)]
+	apply(t, pod(ns, "writer", "data", user, "append", "/data/f"))
+	running(t, ns, "writer")
+	must(t, "cordon", from)
+	t.Cleanup(func() { _, _ = try("uncordon", from) })
+	begin := time.Now()
+	out, err := ctl("drain", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out)
+	end := time.Now()
+	wantSmooth(t, "writer", mustResults(t, ns, "writer"), begin, end, resumeWithin)
+	eventually(t, settle, "the former copy is gone", func() error {
+		now, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+		if err == nil && (now.Replica(1).Node == from || len(now.Spec.Retired) > 0 || now.Status.Phase != api.PhaseReady) {
+			err = fmt.Errorf("replica %+v, retired %+v", now.Replica(1), now.Spec.Retired)
+		}
+		if err == nil && len(backing(t, from)) > 0 {
+			err = errors.New("its folder is left")
+		}
+		return err
+	})
+	apply(t, pod(ns, "reader", "data", user))
+	ready(t, ns, "app=reader", 1)
+	wantRecords(t, ns, "reader", "/data/f", mustResults(t, ns, "writer"))
+}
