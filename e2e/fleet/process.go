@@ -109,7 +109,7 @@ func (p *process) tail() []byte {
 	if err != nil {
 		return []byte(err.Error())
 	}
-	for _, crash := range []string{"\npanic: ", "\nfatal error: "} {
+	for _, crash := range []string{"\nruntime: goroutine stack", "\npanic: ", "\nfatal error: ", "\nSIG"} {
 		if i := bytes.LastIndex(text, []byte(crash)); i >= 0 {
 			return text[i+1 : min(len(text), i+tailBytes)]
 		}

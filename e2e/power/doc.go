@@ -17,6 +17,8 @@
 // that was answered is there once. A worker that ends when its disk is back, with
 // whatever reason. Replicas that differ.
 //
+// Full disks are here too (TestOneFullDisk).
+//
 // The disk itself is tested, and the checks are: with disks that answer a flush
 // before it is durable the same test must fail (TestLyingDisksAreFound).
 package power
