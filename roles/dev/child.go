@@ -16,8 +16,10 @@ import (
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
-// stopTimeout is how long a child may take to end after it was asked to.
-const stopTimeout = 15 * time.Second
+// stopTimeout is how long a child may take to end after it was asked to: longer
+// than a mount owner's keeper waits for its serving process (15 s), which is
+// nobody's to end once the keeper was killed.
+const stopTimeout = 20 * time.Second
 
 // child runs this program in another role as a process of its own, until ctx
 // ends. started is told its process id, up the line with which it says that it
