@@ -18,7 +18,8 @@ import (
 
 // stoppedLimit bounds the stall when the coordinator's process stops without
 // closing its connections: followers need their election time to notice, and
-// clients a keepalive and its timeout.
+// clients ask them who leads meanwhile. That takes about a second; the rest is for
+// a busy machine.
 const stoppedLimit = 5 * time.Second
 
 // TestStopCoordinator holds the coordinator for 3 s and lets it go on: it must

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,6 +27,10 @@ type link struct {
 	welcome  *fsop.Attached    // waits for ownership
 	closed   chan struct{}
 	ttl      time.Duration // of leases, as counted here
+
+	heard atomic.Int64 // when something came last (Mono)
+	found chan uint64  // which member another one takes for the coordinator
+	asked int          // members asked for that
 
 	lastApplied uint64 // of the session's mutations, when it attached here
 }
@@ -57,6 +62,7 @@ func (s *Session) Run(ctx context.Context) error {
 		if ok {
 			err := s.serve(ctx, m)
 			if err != nil && ctx.Err() == nil {
+				s.shunned = m.ID
 				s.log.Debug("connection to worker ended", zap.Uint64("member", m.ID), zap.Error(err))
 			}
 			if s.detached() {
@@ -96,7 +102,12 @@ func (s *Session) pick(try int) (m Member, hinted, ok bool) {
 			return m, true, true
 		}
 	}
-	return members[try%len(members)], false, true
+	m = members[try%len(members)]
+	if m.ID == s.shunned {
+		s.shunned = 0 // only once: it may be the only one
+		m = members[(try+1)%len(members)]
+	}
+	return m, false, true
 }
 
 func (s *Session) hinted() bool {
@@ -107,7 +118,7 @@ func (s *Session) hinted() bool {
 
 // serve dials a member, attaches, and keeps the session alive there.
 func (s *Session) serve(ctx context.Context, m Member) error {
-	l := &link{s: s, member: m, attached: make(chan *fsop.Answer, 1), kept: make(chan *fsop.Answer, 1), gone: make(chan *fsop.Answer, 1), owned: make(chan *fsop.Answer, 1), closed: make(chan struct{})}
+	l := &link{s: s, member: m, attached: make(chan *fsop.Answer, 1), kept: make(chan *fsop.Answer, 1), gone: make(chan *fsop.Answer, 1), owned: make(chan *fsop.Answer, 1), found: make(chan uint64, 1), closed: make(chan struct{})}
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	w, err := s.cfg.Dialer.Dial(dialCtx, m)
 	cancel()
@@ -160,6 +171,7 @@ func (l *link) Closed(error) { close(l.closed) }
 
 // Reply implements Receiver.
 func (l *link) Reply(id uint64, payload []byte) {
+	l.heard.Store(int64(l.s.cfg.Clock.Mono()))
 	ans, err := fsop.DecodeAnswer(payload)
 	if err != nil {
 		l.s.log.Error("worker sent a malformed answer", zap.Uint64("member", l.member.ID), zap.Error(err))
@@ -341,6 +353,7 @@ func (s *Session) failed(l *link, c *call, f *fsop.Failure) {
 
 // Push implements Receiver: it takes a notice.
 func (l *link) Push(payload []byte) {
+	l.heard.Store(int64(l.s.cfg.Clock.Mono()))
 	n, err := fsop.DecodeNotice(payload)
 	if err != nil {
 		l.s.log.Error("worker sent a malformed notice", zap.Uint64("member", l.member.ID), zap.Error(err))
@@ -419,36 +432,45 @@ func (l *link) send(id uint64, payload []byte) {
 	}
 }
 
-// keepAlive renews the lease term until the connection ends or falls silent.
+// keepAlive renews the lease term until the connection ends, falls silent, or
+// another member turns out to be the coordinator.
 func (l *link) keepAlive(ctx context.Context) error {
 	s := l.s
-	for {
-		next := s.cfg.Clock.After(keepAliveEvery)
-	wait:
-		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-l.closed:
-				return errors.New("closed")
-			case <-s.cfg.Clock.After(janitorEvery):
-				s.janitor(s.cfg.Clock.Mono())
-			case <-next:
-				break wait
-			}
-		}
+	next := s.cfg.Clock.After(keepAliveEvery)
+	var late <-chan time.Time // of the keepalive without an answer
+	var sent time.Duration
+	ask := func() {
 		s.mu.Lock()
 		k := &fsop.KeepAlive{Session: s.mu.id, Epoch: s.mu.epoch}
 		s.mu.Unlock()
-		sent := s.cfg.Clock.Mono()
+		sent = s.cfg.Clock.Mono()
+		next, late = nil, s.cfg.Clock.After(keepAliveTimeout)
 		l.send(idKeepAlive, fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageKeepAlive, KeepAlive: k}))
+	}
+	looking := false
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.closed:
 			return errors.New("closed")
-		case <-s.cfg.Clock.After(keepAliveTimeout):
+		case <-s.cfg.Clock.After(janitorEvery):
+			s.janitor(s.cfg.Clock.Mono())
+			switch {
+			case late == nil && l.silent(0) && s.waits():
+				ask()
+			case late != nil && !looking && l.silent(int64(sent)):
+				looking = l.lookElsewhere(ctx)
+			}
+		case <-next:
+			ask()
+		case <-late:
 			return errors.New("silent")
+		case leader := <-l.found:
+			looking = false
+			if late != nil && l.silent(int64(sent)) && l.moved(leader) {
+				return errMoved
+			}
 		case ans := <-l.kept:
 			if ans.Failure != nil {
 				s.mu.Lock()
@@ -457,6 +479,7 @@ func (l *link) keepAlive(ctx context.Context) error {
 				return ans.Failure
 			}
 			s.renewed(l, sent, ans.Kept)
+			next, late = s.cfg.Clock.After(keepAliveEvery), nil
 		}
 	}
 }

@@ -72,7 +72,8 @@ type Config struct {
 
 const (
 	keepAliveEvery   = 500 * time.Millisecond
-	keepAliveTimeout = time.Second // silence that ends a connection
+	keepAliveTimeout = time.Second            // silence that ends a connection
+	silentAfter      = 150 * time.Millisecond // silence after which a keepalive is sent, and then another member asked
 	dialTimeout      = time.Second
 	attachTimeout    = 1500 * time.Millisecond
 	dropTimeout      = 20 * time.Millisecond // for the kernel to forget moved directories
@@ -92,6 +93,8 @@ type Session struct {
 	room  *semaphore.Weighted // bytesInFlight, shared by the mutations in the window
 	over  chan struct{}       // closed when mu.over is set
 	kick  chan struct{}       // something is to be sent soon
+
+	shunned uint64 // the member that was tried last, without success; only Run uses it
 
 	limits Limits
 
