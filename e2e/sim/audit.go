@@ -58,6 +58,7 @@ func (a *audit) applied(r *replica, e *raftlog.Entry) {
 		a.w.fail("replica %d applies another entry at %d: of term %d, not %d", r.member.ID, e.Index, e.Term, old.term)
 	}
 	a.places[e.Index] = now
+	a.w.streams.entry(e)
 }
 
 func (a *audit) leads(r *replica, term uint64) {

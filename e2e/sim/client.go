@@ -12,6 +12,10 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
+// queueOps is how many operations a session may answer ahead of the log; -ahead
+// sets it for all worlds of a run.
+var queueOps int
+
 // clients are all that ever were.
 type clients struct {
 	waiting atomic.Int64
@@ -31,7 +35,7 @@ type simClient struct {
 
 	mu struct {
 		sync.Mutex
-		ledger  client.Ledger
+		ledger  *aheadLedger
 		session *client.Session
 		stopped *client.Session // told to end
 		cancel  context.CancelFunc
@@ -49,7 +53,7 @@ func (w *world) newClient(index, life int) *simClient {
 		w: w, index: index, life: life, clock: newClock(w.start, 0.98+0.04*w.rand.Float64()),
 		rand: rand.New(rand.NewPCG(w.rand.Uint64(), 11)),
 	}
-	cl.mu.ledger = client.NewMemLedger()
+	cl.mu.ledger = newAheadLedger()
 	cl.mu.flying = map[uint64]bool{}
 	cl.serve()
 	return cl
@@ -67,7 +71,7 @@ func (cl *simClient) serve() {
 			return seed.Uint64()
 		},
 		Name: fmt.Sprintf("client %d/%d", cl.index, cl.life), QuorumWait: cl.w.plan.QuorumWait, Logger: cl.w.log,
-		Spawn: func(f func()) { go f() },
+		Spawn: func(f func()) { go f() }, Limits: client.Limits{QueueOps: queueOps},
 	})
 	if err != nil {
 		cl.w.fail("client: %v", err)
@@ -146,7 +150,7 @@ func (cl *simClient) sessionID() uint64 {
 
 // call performs one operation as the kernel would: over a replaced serving
 // process under the same tag.
-func (cl *simClient) call(op fsop.Op, open uint64) (*fsop.Reply, error) {
+func (cl *simClient) call(op fsop.Op, open uint64, rec *record) (*fsop.Reply, error) {
 	for cl.clock.isPaused() {
 		time.Sleep(step)
 	}
@@ -170,6 +174,9 @@ func (cl *simClient) call(op fsop.Op, open uint64) (*fsop.Reply, error) {
 			return rep, nil
 		}
 		rep, err := s.Call(context.Background(), req)
+		if rec != nil {
+			rec.ahead = cl.mu.ledger.ahead(tag)
+		}
 		if err != nil && cl.isStopped(s) && !cl.isGone() {
 			<-renewed
 			continue

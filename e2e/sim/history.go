@@ -33,6 +33,9 @@ type record struct {
 	at, until time.Duration
 	in        input
 	out       output
+
+	asked uint64 // the session when it was asked
+	ahead number // of what was answered ahead of the log
 }
 
 func newHistory() *history {
@@ -53,7 +56,7 @@ func (h *history) end(r *record, in input, out output, at time.Duration) {
 	h.now++
 	r.in, r.out, r.ret, r.until = in, out, h.now, at
 	h.ops = append(h.ops, r)
-	if in.session != 0 && in.kind.mutation() {
+	if in.session != 0 && in.kind.mutation() && r.ahead.seq == 0 { // nobody else took part in the others
 		h.seen[in.session] = max(h.seen[in.session], r.call)
 	}
 	h.lockedLocked(r)

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.uber.org/zap"
-
 	"tak-os.org/tak-replicated/fusefs/coord"
 	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/raftlog"
@@ -134,7 +132,7 @@ func (p *process) open() (err error) {
 	}
 	p.space = worker.NewSpace(p.tree, r.clock.Now)
 	p.coord = coord.New(coord.Config{
-		Log: door{p}, Tree: p.tree, Clock: r.clock, Logger: r.w.log, Refuse: p.space.Refuse,
+		Log: door{p}, Tree: p.tree, Clock: r.clock, Logger: r.w.log, Refuse: p.space.Refuse, Room: p.space.Room,
 		Limits: coord.Limits{TTL: leaseTerm, EvictAfter: evictAfter, BatchBytes: batchBytes},
 		Spawn:  func(f func()) { p.spawned.Go(f) },
 		Status: func() []byte { return []byte("{}") },
@@ -385,5 +383,3 @@ func (g *gate) Unreachable(member uint64, gone bool) {
 
 // newRebuilds bounds what all replicas of a world send.
 func newRebuilds() *snapshot.Limits { return snapshot.NewLimits(-1, 4) }
-
-func nopLog() *zap.Logger { return zap.NewNop() }

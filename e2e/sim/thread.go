@@ -215,7 +215,8 @@ func (t *thread) do(n int, in input) {
 	}
 	t.sameSession()
 	rec := w.history.begin(n, in, w.now())
-	rep, err := t.cl.call(in.op(a), open)
+	rec.asked = t.cl.sessionID()
+	rep, err := t.cl.call(in.op(a), open, rec)
 	in.session = t.cl.sessionID()
 	in.held = handle != 0 && openIn == in.session && t.handle == handle
 	if err != nil {
@@ -225,6 +226,9 @@ func (t *thread) do(n int, in input) {
 		}
 		t.sameSession()
 		return
+	}
+	if rep.Errno == fsop.EIO && queueOps > 0 && in.kind.mutation() {
+		return // behind an operation that came out otherwise than it was told
 	}
 	if rep.Errno == fsop.EIO && w.flipped {
 		w.counts.Add("window: damaged contents are refused")

@@ -50,6 +50,7 @@ type world struct {
 	start    time.Time
 	rand     *rand.Rand
 	log      *zap.Logger
+	streams  *streams
 	shared   *tree.Shared
 	rebuilds *snapshot.Limits
 	net      *transport.MemNetwork
@@ -90,7 +91,7 @@ type later struct {
 // settle is synctest.Wait.
 func Run(p Plan, settle func()) *Result {
 	w := &world{
-		plan: p, settle: settle, start: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 1)), log: nopLog(),
+		plan: p, settle: settle, start: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 1)), streams: newStreams(),
 		shared: tree.NewShared(1 << 20), rebuilds: newRebuilds(), history: newHistory(),
 		failedAt: map[*replica]time.Duration{}, fullUntil: map[*replica]time.Duration{},
 	}
@@ -98,6 +99,7 @@ func Run(p Plan, settle func()) *Result {
 	w.net = transport.NewMemNetwork(rand.New(rand.NewPCG(w.rand.Uint64(), 2)))
 	w.conns = newConns(w, rand.New(rand.NewPCG(w.rand.Uint64(), 3)))
 	w.audit = newAudit(w)
+	w.log = watchful(w)
 	defer w.shared.Close()
 	defer w.close()
 	w.live()
@@ -108,6 +110,7 @@ func Run(p Plan, settle func()) *Result {
 // the bubble: it takes real time.
 func (r *Result) Check() {
 	if r.Err == nil {
+		r.world.history.forget(r.world.streams, r.Counts)
 		r.Err = r.world.history.check(r.Counts, r.world.plan.SmallDisk)
 	}
 	r.world = nil
@@ -170,7 +173,7 @@ func (w *world) plant() {
 		for n := range w.areas {
 			a := &area{}
 			for d := range a.dirs {
-				rep, err := w.mounts[0].call(&fsop.Create{Parent: fsop.Root, Name: fmt.Appendf(nil, "a%d-%d", n, d), Mode: fsop.TypeDir | 0o755, Excl: true}, 0)
+				rep, err := w.mounts[0].call(&fsop.Create{Parent: fsop.Root, Name: fmt.Appendf(nil, "a%d-%d", n, d), Mode: fsop.TypeDir | 0o755, Excl: true}, 0, nil)
 				if err != nil || rep.Errno != fsop.OK {
 					w.fail("make directories: %v %v", rep, err)
 					return
@@ -446,6 +449,9 @@ func (w *world) restartAll() {
 	left := atomic.Int64{}
 	for _, r := range w.present() {
 		p := r.process
+		if p == nil {
+			continue // it has stopped by itself, and starts again
+		}
 		left.Add(1)
 		go func() {
 			defer left.Add(-1)

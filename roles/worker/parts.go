@@ -32,3 +32,7 @@ func NewSpace(t *tree.Tree, now func() time.Time) *Space {
 // Refuse returns the errno with which op must not be logged, or OK. It is the
 // coordinator's Config.Refuse.
 func (s *space) Refuse(op fsop.Op) fsop.Errno { return s.refuse(op) }
+
+// Room is by how many bytes files may grow before Refuse is asked. It is the
+// coordinator's Config.Room.
+func (s *space) Room() uint64 { return s.room() }
