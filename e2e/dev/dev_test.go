@@ -15,8 +15,8 @@ import (
 
 	"tak-os.org/tak-replicated/e2e/devtest"
 	"tak-os.org/tak-replicated/roles/boot/metric"
-	"tak-os.org/tak-replicated/roles/reference"
 	"tak-os.org/tak-replicated/roles/ctl"
+	"tak-os.org/tak-replicated/roles/reference"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -272,14 +272,20 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestMetrics asks a dev in one process for its metrics and health (G2).
-func TestMetrics(t *testing.T) {
+// freeAddr returns an address that nobody listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestMetrics asks a dev in one process for its metrics and health (G2).
+func TestMetrics(t *testing.T) {
+	addr := freeAddr(t)
 	devtest.Start(t, devtest.Options{Replicas: 2, Args: []string{"--metrics-addr", addr}})
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + addr + path)

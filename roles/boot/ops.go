@@ -23,7 +23,7 @@ type Ops struct {
 
 	addr  string
 	relay http.Handler // answers /metrics in the registry's place, if not nil
-	mu   struct {
+	mu    struct {
 		sync.Mutex
 		ready map[string]func() error
 	}

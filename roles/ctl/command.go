@@ -37,6 +37,8 @@ func Command() *cli.Command {
 			}},
 			exportCommand(),
 			replaceCommand(),
+			bundleCommand(),
+			uiCommand(),
 			explain.Command(),
 			check.Command(),
 		}, cluster.Commands()...),
@@ -65,6 +67,53 @@ func statusCommand() *cli.Command {
 				return boot.Usagef("status takes no arguments")
 			}
 			return f.run(ctx)
+		},
+	}
+}
+
+func bundleCommand() *cli.Command {
+	var f bundleFlags
+	return &cli.Command{
+		Name:  "support-bundle",
+		Usage: "gather state, logs and metrics in one archive for whoever helps; no secrets, no names of files",
+		Description: "Without --kubeconfig or --in-cluster of the dev in --dir, with one of them of a cluster: volumes with their\n" +
+			"conditions, Events, nodes, and the logs and metrics of the drivers' Pods. It reads no Secret and no file of a\n" +
+			"volume. What could not be had is in errors.txt.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dir", Value: dev.DefaultDir, Destination: &f.dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of the dev"},
+			&cli.StringFlag{Name: "kubeconfig", Destination: &f.kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "`FILE` that says how to reach a cluster's API server"},
+			&cli.BoolFlag{Name: "in-cluster", Destination: &f.inCluster, Sources: boot.Env("in-cluster"), Usage: "reach the API server with the Pod's own account"},
+			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &f.namespace, Sources: boot.Env("namespace"), Usage: "the driver's `NAMESPACE` in the cluster"},
+			&cli.StringFlag{Name: "output", Destination: &f.output, Sources: boot.Env("output"), DefaultText: "tak-replicated-TIME.tar.gz", Usage: "new `FILE` for the archive"},
+			&cli.StringSliceFlag{Name: "log", Destination: &f.logs, Sources: boot.Env("log"), Usage: "`FILE` of a log to take along, once for each"},
+			&cli.StringSliceFlag{Name: "metrics", Destination: &f.metrics, Sources: boot.Env("metrics"), Usage: "`URL` of metrics to take along, once for each"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.NArg() > 0 {
+				return boot.Usagef("support-bundle takes no arguments")
+			}
+			return f.run(ctx, os.Stdout)
+		},
+	}
+}
+
+func uiCommand() *cli.Command {
+	var kubeconfig, namespace, addr string
+	return &cli.Command{
+		Name:  "ui",
+		Usage: "serve a read-only status page of a cluster to this machine, with your own account's rights",
+		Description: "It needs the right to list ReplicatedVolumes and Events. Prints one line with \"ready\" and serves until\n" +
+			"interrupted. A manager with --ui-addr serves the same page to whoever may forward a port to its Pod.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "kubeconfig", Destination: &kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "`FILE` that says how to reach the API server; empty: the Pod's own account"},
+			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &namespace, Sources: boot.Env("namespace"), Usage: "the driver's `NAMESPACE`"},
+			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8642", Destination: &addr, Sources: boot.Env("addr"), Usage: "`HOST:PORT` to serve on, a loopback address"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.NArg() > 0 {
+				return boot.Usagef("ui takes no arguments")
+			}
+			return serveUI(ctx, kubeconfig, namespace, addr, os.Stdout)
 		},
 	}
 }

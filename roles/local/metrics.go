@@ -19,6 +19,7 @@ var (
 	capacityDesc = Metrics.Get("local_requested_bytes").Desc(nil)
 	freeDesc     = Metrics.Get("local_free_bytes").Desc(nil)
 )
+
 // metrics counts volumes when it is asked.
 type metrics struct{ driver *local.Driver }
 

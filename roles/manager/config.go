@@ -5,6 +5,7 @@ import (
 
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ui"
 )
 
 // Config is a manager's configuration.
@@ -18,6 +19,7 @@ type Config struct {
 	WorkerImage     string // of the pod runtime
 	ControllerImage string // accepted and ignored
 	Resync          time.Duration
+	UIAddr          string // of the status page, a loopback address; empty: none
 	Boot            boot.Config
 }
 
@@ -31,6 +33,8 @@ func (c *Config) validate() error {
 		return boot.Usagef("--worker-image is needed with --replica-runtime=pod")
 	case c.ClusterDomain == "":
 		return boot.Usagef("--cluster-domain is empty")
+	case c.UIAddr != "" && ui.Check("ui-addr", c.UIAddr) != nil:
+		return ui.Check("ui-addr", c.UIAddr)
 	case c.Resync < time.Second:
 		return boot.Usagef("--resync: %s is less than a second", c.Resync)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ui"
 )
 
 // component names the manager in Events.
@@ -114,6 +116,15 @@ func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 	var g boot.Group
 	g.Add("csi", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
 	g.Add("ops", ops.Run)
+	if m.cfg.UIAddr != "" {
+		page, err := net.Listen("tcp", m.cfg.UIAddr)
+		if err != nil {
+			return errors.Join(fmt.Errorf("status page: %w", err), l.Close())
+		}
+		g.Add("status page", func(ctx context.Context) error {
+			return boot.ServeHTTP(ctx, page, ui.Handler(ui.Cluster{Kube: m.kube}))
+		})
+	}
 	g.Add("schema", schema.run)
 	g.Add("leader", func(ctx context.Context) error {
 		return m.kube.Lead(ctx, kube.DefaultElection(api.ManagerLease, m.cfg.Identity), m.lead)

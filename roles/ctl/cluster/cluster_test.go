@@ -2,13 +2,19 @@ package cluster
 
 import (
 	"bytes"
+	"compress/gzip"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/kube/kubetest"
+	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/ctl/bundle"
+	"tak-os.org/tak-replicated/roles/ctl/watch"
 )
 
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
@@ -90,4 +96,69 @@ func TestRetainedVolume(t *testing.T) {
 	check(err)
 	check(k.DeleteVolume(t.Context(), now))
 	uninstall()
+}
+
+// TestStatusAndBundle asks a cluster how its volumes are, and gathers what it says.
+func TestStatusAndBundle(t *testing.T) {
+	c := kubetest.Shared(t).Cluster(t)
+	k := c.Kube(nil)
+	var out bytes.Buffer
+	if err := ShowStatus(t.Context(), k, &out, false, false); err != nil || !strings.HasPrefix(out.String(), "0 volumes\n") {
+		t.Errorf("no volumes: %v, %s", err, &out)
+	}
+	uid := c.NewClaim("content", nil)
+	v, err := k.CreateVolume(t.Context(), &api.ReplicatedVolume{
+		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid)},
+		Spec: api.ReplicatedVolumeSpec{
+			AccessMode: api.ReadWriteMany, ReplicaCount: 1, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
+			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "content", UID: uid},
+			Replicas: []api.ReplicaSpec{{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Event(t.Context(), "test", kube.ObjectOfVolume(v), true, "NoQuorum", "nobody answers"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.ApplyManagerStatus(t.Context(), v, kube.ManagerStatus{Phase: api.PhaseUnavailable, Ready: "0/1", Runtime: api.RuntimeShared, Conditions: []api.Condition{
+		{Type: api.ConditionAvailable, Status: "False", Reason: api.ReasonNoQuorum, Message: "none of 1 answers", LastTransitionTime: v.CreationTimestamp},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	err = ShowStatus(t.Context(), k, &out, false, true)
+	if boot.ExitCode(err) != watch.ExitUnavailable {
+		t.Errorf("the error is %v", err)
+	}
+	for _, want := range []string{"1 volumes, \x1b[1;31m1 unavailable", "NoQuorum: none of 1 answers", "default/content"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+	out.Reset()
+	if err := ShowStatus(t.Context(), k, &out, true, false); err == nil || !strings.Contains(out.String(), `"reason": "NoQuorum"`) {
+		t.Errorf("as JSON: %v, %s", err, &out)
+	}
+	var packed bytes.Buffer
+	a := bundle.New(&packed, "b", time.Unix(0, 0))
+	if err := bundle.Cluster(t.Context(), a, k); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	zip, err := gzip.NewReader(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(zip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"b/volumes.json", "b/nodes.json", "b/classes.json", "b/pods.json", "nobody answers", "everything could be had"} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("the archive lacks %q", want)
+		}
+	}
 }
