@@ -20,6 +20,8 @@ import (
 const (
 	startLimit = 30 * time.Second
 	endLimit   = 20 * time.Second
+	// unmountLimit is how long an unmount may take before it is forced.
+	unmountLimit = 10 * time.Second
 )
 
 // process is one started part of the volume.
