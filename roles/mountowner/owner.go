@@ -205,9 +205,14 @@ func (o *Owner) ready() error {
 	return nil
 }
 
+// copiesWithin is how long an unmounted connection may go on before it is taken
+// to live in another mount namespace.
+const copiesWithin = 5 * time.Second
+
 // Unmount unmounts and ends the session. A mount that is in use is left as it
 // is and the error is a *BusyError, unless detach: then its users get
-// ENOTCONN.
+// ENOTCONN. So do those of a copy that another mount namespace has (a container
+// with private propagation), which would keep the session for as long as it runs.
 func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) error {
 	o.mu.Lock()
 	m := o.mu.mounts[mountpoint]
@@ -215,6 +220,7 @@ func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) err
 	if m == nil {
 		return fmt.Errorf("%s: %w", mountpoint, ErrNotMounted)
 	}
+	conn, connErr := kernel.ConnectionAt(mountpoint)
 	err := kernel.Unmount(mountpoint)
 	if errors.Is(err, kernel.ErrBusy) {
 		if !detach {
@@ -224,6 +230,19 @@ func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) err
 	}
 	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: somebody else has unmounted it
 		return err
+	}
+	select {
+	case <-m.ended:
+		return nil
+	case <-time.After(copiesWithin):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if connErr == nil {
+		m.log.Warn("another mount namespace has a copy of the mount, which answers ENOTCONN from now on")
+		if err := conn.Abort(); err != nil {
+			return err
+		}
 	}
 	select {
 	case <-m.ended:
