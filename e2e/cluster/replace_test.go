@@ -141,3 +141,40 @@ func TestDrain(t *testing.T) {
 	ready(t, ns, "app=reader", 1)
 	wantRecords(t, ns, "reader", "/data/f", mustResults(t, ns, "writer"))
 }
+
+// TestNodeDeleted loses a node of a volume with two copies for good: its Node object is deleted. The survivor goes on alone by the operator's
+// decision, a new copy joins it on the third node, and the claim of the lost copy goes without its host.
+func TestNodeDeleted(t *testing.T) {
+	ours(t)
+	ns := namespace(t, "deleted")
+	apply(t, class("e2e-two", 2, "Delete"))
+	t.Cleanup(func() { _, _ = try("delete", "storageclass", "e2e-two") })
+	volume := used(t, ns, "e2e-two")
+	must(t, "-n", ns, "delete", "pod", "user")
+	v, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, stays := *v.Replica(1), *v.Replica(2)
+	start := cut(t, lost.Node)
+	must(t, "delete", "node", lost.Node)
+	now := replaced(t, volume, 1, 2, `{"spec":{"replacement":{"replica":1,"incarnation":1,"force":true}}}`)
+	if s := now.Replica(2); s.Node != stays.Node || s.Incarnation != 2 || now.Replica(1).Node == lost.Node {
+		t.Errorf("replicas %+v", now.Spec.Replicas)
+	}
+	if out := must(t, "-n", "kube-system", "get", "pvc", volume+"-r1", "--ignore-not-found", "-o", "name"); out != "" {
+		t.Errorf("the lost copy's claim is left: %s", out)
+	}
+	apply(t, pod(ns, "reader", "data", stays.Node))
+	ready(t, ns, "app=reader", 1)
+	if out := mustInPod(t, ns, "reader", "/workload", "cat", "/data/f"); out != "text" {
+		t.Errorf("the survivor has %q", out)
+	}
+	start()
+	eventually(t, settle, "the node that came back destroys its copy", func() error {
+		for _, n := range backing(t, lost.Node) {
+			return errors.New(n + " is left")
+		}
+		return nil
+	})
+}
