@@ -120,7 +120,7 @@ func (p *pages) suspect(a *fsop.Attr, pid uint32, lease uint64, writing bool) (d
 	if s.lease != 0 && s.lease == lease || !writing && !p.raced(s, pid, s.asking-1) {
 		return false, false
 	}
-	return true, s.sized && a.Size > s.size
+	return true, a.Size > 0 && (!s.sized || a.Size > s.size)
 }
 
 // dropped notes that an inode's pages were dropped under a lease, and its size told.
@@ -130,8 +130,8 @@ func (p *pages) dropped(a *fsop.Attr, lease uint64) {
 	defer s.mu.Unlock()
 	s.of(a.Ino)
 	s.lease = lease
-	if s.sized && a.Size > s.size {
-		s.size = a.Size
+	if !s.sized || a.Size > s.size {
+		s.size, s.sized = a.Size, true
 	}
 }
 
@@ -183,21 +183,23 @@ func (x *exchange) refresh(a *fsop.Attr, lease uint64) {
 		return // waiting here, too, could keep the reads from being answered
 	}
 	x.yield()
-	if grown {
-		x.grow(a)
+	if grown && !x.grow(a) {
+		return // dropping would make the kernel ignore the size for certain
 	}
 	x.s.dropPages(a.Ino)
 	p.dropped(a, lease)
 }
 
-// grow tells the kernel where a file ends by storing its last byte.
-func (x *exchange) grow(a *fsop.Attr) {
+// grow tells the kernel where a file ends by storing its last byte, if it can.
+func (x *exchange) grow(a *fsop.Attr) bool {
 	op := x.op
 	defer func() { x.op = op }()
 	rep, errno := x.call(&fsop.Read{Ino: a.Ino, Offset: a.Size - 1, Length: 1})
-	if errno == fsop.OK && len(rep.Data) == 1 {
-		x.s.storeByte(a.Ino, a.Size-1, rep.Data[0])
+	if errno != fsop.OK || len(rep.Data) != 1 {
+		return false
 	}
+	x.s.storeByte(a.Ino, a.Size-1, rep.Data[0])
+	return true
 }
 
 // storeByte puts a byte into the kernel's page, and the file's end behind it if that
