@@ -295,6 +295,7 @@ func (r *toyReader) Open(name string) (io.ReaderAt, io.Closer, error) {
 }
 
 func (r *toyReader) AppliedIndex() uint64 { return r.state.Index }
+func (r *toyReader) NewestIndex() uint64  { return r.state.Index }
 func (r *toyReader) Close() error         { return nil }
 
 // Receive keeps parts in "recv", each beside a file with the index at which it

@@ -43,3 +43,55 @@ func TestNamesOfAKilledProcess(t *testing.T) {
 	}
 	third.Close()
 }
+
+// TestSendBeforeTheFence kills a replica whose contents are newer than its
+// checkpoint, and lets it send that checkpoint before it has replayed: whoever
+// receives it has to know how new the contents may be.
+func TestSendBeforeTheFence(t *testing.T) {
+	write := func(seq uint64, b byte, at, n int) fsop.Item {
+		return fsop.Item{Session: 1, Seq: seq, Op: &fsop.Write{Ino: 2, Offset: uint64(at), Data: bytes.Repeat([]byte{b}, n)}}
+	}
+	h := &history{entries: []*fsop.Entry{
+		{Items: []fsop.Item{{Op: &fsop.OpenSession{Nonce: [16]byte{1}}}}},
+		{Items: []fsop.Item{{Session: 1, Seq: 1, Op: &fsop.Create{Parent: fsop.Root, Name: []byte("x"), Mode: fsop.TypeFile | 0o644}}}},
+		{Items: []fsop.Item{write(2, 'a', 0, 20000)}},
+		{Items: []fsop.Item{write(3, 'b', 100, 1000)}},
+		{Items: []fsop.Item{write(4, 'c', 200, 100)}},
+	}}
+	mem := disk.NewMem(1)
+	first := openTree(t, mem, "sender")
+	h.replay(t, first, 3)
+	checkpoint(t, first)
+	h.replay(t, first, 4)
+	mem.ProcessDied()
+	first.Close()
+
+	sender := openTree(t, mem, "sender")
+	defer sender.Close()
+	sender.SetFence(4)
+	receiver := openTree(t, disk.NewMem(2), "receiver")
+	defer receiver.Close()
+	r, err := sender.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w, err := receiver.Receive(r.Meta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, r, w, func() bool { return true })
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.Install(w, r.NewestIndex()); err != nil {
+		t.Fatal(err)
+	}
+	if receiver.Ready() {
+		t.Error("ready before replay has passed what the contents have")
+	}
+	h.replay(t, receiver, 5)
+	if err := receiver.Check(); err != nil {
+		t.Error(err)
+	}
+}

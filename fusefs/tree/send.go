@@ -205,8 +205,13 @@ func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00")
 }
 
-// AppliedIndex is the index applied by now.
+// AppliedIndex is the index applied by now: contents that are read from now on
+// have at least everything up to it.
 func (r *CheckpointReader) AppliedIndex() uint64 { return r.t.applied.Load() }
+
+// NewestIndex is the index up to which contents that were read until now may be:
+// the fence while replay has not passed it.
+func (r *CheckpointReader) NewestIndex() uint64 { return max(r.t.applied.Load(), r.t.fence.Load()) }
 
 // Close lets the checkpoint go.
 func (r *CheckpointReader) Close() error {

@@ -81,7 +81,7 @@ func (s *sender) round() (bool, error) {
 		return false, nil
 	}
 	s.begin(typeInstall)
-	s.out = appendPair(s.out, cp.AppliedIndex(), s.src.Term())
+	s.out = appendPair(s.out, cp.NewestIndex(), s.src.Term())
 	if err := s.ask(typeInstalled); err != nil {
 		return false, fmt.Errorf("install checkpoint %d: %w", s.index, err)
 	}

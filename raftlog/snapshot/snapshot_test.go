@@ -46,6 +46,7 @@ type storeReader struct {
 
 func (r *storeReader) Meta() Meta           { return r.s.meta }
 func (r *storeReader) AppliedIndex() uint64 { return r.s.applied }
+func (r *storeReader) NewestIndex() uint64  { return r.s.applied }
 func (r *storeReader) Close() error         { return nil }
 func (r *storeReader) Next() (Part, error) {
 	if r.next == len(r.s.parts) {

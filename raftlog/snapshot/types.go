@@ -27,8 +27,13 @@ type Reader interface {
 	// newer entries are applied (contents are as new as the applied state): a
 	// short read and fs.ErrNotExist are answers, not errors.
 	Open(name string) (io.ReaderAt, io.Closer, error)
-	// AppliedIndex is the index applied by now: what was read before may be as new.
+	// AppliedIndex is the index applied by now: what is read from now on is at
+	// least as new.
 	AppliedIndex() uint64
+	// NewestIndex is the index that contents read until now are at most as new as:
+	// while a replica replays after a crash, what it has is newer than what it has
+	// applied.
+	NewestIndex() uint64
 	Close() error
 }
 
