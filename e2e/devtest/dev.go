@@ -195,7 +195,7 @@ func (d *Dev) end(t testing.TB) {
 		t.Errorf("dev ended with %v:\n%s", err, tail(d.Stderr(), 60))
 	}
 	if t.Failed() {
-		t.Logf("dev said:\n%s", tail(d.Stderr(), 60))
+		t.Logf("dev said:\n%s", tail(d.Stderr(), 30000))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,11 +79,13 @@ func Healthy(t testing.TB, look func() (*ctl.Status, error)) *ctl.Status {
 	t.Helper()
 	var commit uint64
 	var err error
+	var last *ctl.Status
 	for end := time.Now().Add(healthLimit); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		var st *ctl.Status
 		if st, err = look(); err != nil {
 			continue
 		}
+		last = st
 		if c := coordinator(st); c != nil && commit == 0 {
 			commit = c.Report.Commit
 		}
@@ -90,8 +93,23 @@ func Healthy(t testing.TB, look func() (*ctl.Status, error)) *ctl.Status {
 			return st
 		}
 	}
+	showStacks(last)
 	t.Fatalf("not everything serves after %v: %v", healthLimit, err)
 	panic("unreachable")
+}
+
+// showStacks lets every worker write what its goroutines do to its standard error,
+// and end.
+func showStacks(st *ctl.Status) {
+	if st == nil {
+		return
+	}
+	for _, m := range st.Members {
+		if m.PID > 0 {
+			_ = syscall.Kill(m.PID, syscall.SIGQUIT)
+		}
+	}
+	time.Sleep(time.Second)
 }
 
 func coordinator(st *ctl.Status) *ctl.Member {

@@ -11,6 +11,7 @@ import (
 func equalReplicas(t *testing.T, d *devtest.Dev) {
 	t.Helper()
 	shown := Manifest(t, d.Mounts[0])
+	d.Healthy(t) // an export shows what its replica has, also of one that is behind
 	d.Stop(t)
 	replicas, err := filepath.Glob(filepath.Join(d.Dir, "replica-*"))
 	if err != nil || len(replicas) == 0 {
