@@ -81,8 +81,9 @@ func (l *Link) Request(id uint64, payload []byte) {
 	case fsop.MessageOperate:
 		l.c.operate(l, id, m.Operate.Op)
 	case fsop.MessageStatus:
+		status := l.c.cfg.Status() // asks the log, which may take its time
 		l.c.lock()
-		l.c.reply(l, id, &fsop.Reply{Data: l.c.cfg.Status()})
+		l.c.reply(l, id, &fsop.Reply{Data: status})
 		l.c.unlock()
 	}
 }

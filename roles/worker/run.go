@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,6 +51,7 @@ type replica struct {
 	transport *transport.Transport
 	server    *transport.Server
 	space     space
+	rooms     atomic.Pointer[[]diskRoom] // of the others, as heard last
 	witness   *witness
 	scrub     scrubber
 	counts    *counts
@@ -188,7 +190,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	}
 	r.space = space{
 		tree: r.tree, now: time.Now, short: make(chan struct{}, 1),
-		others: func() []diskRoom { return otherRooms(r.group.Status(), r.cfg.Member) },
+		others: r.otherRooms,
 	}
 	r.coord = coord.New(coord.Config{
 		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
@@ -328,6 +330,9 @@ func (r *replica) keepHouse(ctx context.Context) error {
 			}
 			continue
 		}
+		if busy || r.rooms.Load() == nil {
+			r.hearRooms()
+		}
 		r.coord.Tick()
 		if busy {
 			timer.Reset(tickEvery)
@@ -344,6 +349,20 @@ func (r *replica) tellRoom() {
 		n.scrubIndex, n.scrubSum = r.scrub.last()
 		r.group.SetNote(n.encode())
 	}
+}
+
+// hearRooms keeps what the others note of their disks for the coordinator, which
+// asks under its lock, where the log must not be waited for.
+func (r *replica) hearRooms() {
+	rooms := otherRooms(r.group.Status(), r.cfg.Member)
+	r.rooms.Store(&rooms)
+}
+
+func (r *replica) otherRooms() []diskRoom {
+	if rooms := r.rooms.Load(); rooms != nil {
+		return *rooms
+	}
+	return nil
 }
 
 // clock is the machine's time as the coordinator needs it.
