@@ -183,10 +183,15 @@ func (x *exchange) refresh(a *fsop.Attr, lease uint64) {
 		return // waiting here, too, could keep the reads from being answered
 	}
 	x.yield()
-	if grown && !x.grow(a) {
-		return // dropping would make the kernel ignore the size for certain
-	}
 	x.s.dropPages(a.Ino)
+	if grown {
+		// Only now: a page that was read before the file grew has zeros behind the old
+		// end, which others would read as soon as the end is another.
+		if !x.grow(a) {
+			return // the file is shorter by now, or can't be read
+		}
+		x.s.dropPages(a.Ino) // the byte may be old by now
+	}
 	p.dropped(a, lease)
 }
 
