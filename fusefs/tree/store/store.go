@@ -63,9 +63,9 @@ var NoSync = pebble.NoSync
 
 // Open opens the store in dir, which a read-only one must have. fail hears of
 // the first failure in the background, from any goroutine; it may be nil. A
-// failure in the background while it opens ends it at once: pebble would try again
-// for ever. What it has begun then stays, at rest, with the process: two goroutines
-// and the store's lock.
+// failure of the disk in the background while it opens ends it at once: pebble
+// would try again for ever. What it has begun then stays, at rest, with the
+// process: two goroutines and the store's lock.
 func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {
 	d := &DB{log: log, fail: fail, broken: make(chan struct{}), closing: make(chan struct{})}
 	o := &pebble.Options{
@@ -100,7 +100,13 @@ func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fa
 		d.DB = r.db
 		return d, nil
 	case <-d.broken:
-		go d.abandon(opened)
+		if pebble.IsCorruptionError(d.err) {
+			// That is not tried again: it ends all the same, and gives up its lock, so that
+			// an older checkpoint can be opened in its place.
+			d.abandon(opened)
+		} else {
+			go d.abandon(opened)
+		}
 		return nil, fmt.Errorf("open the store: %w", d.err)
 	}
 }
