@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ type cluster struct {
 	net   *transport.MemNetwork
 	nodes []*node
 	steps int
-	now   time.Duration
+	now   atomic.Int64 // nanoseconds; read from any goroutine
 
 	limits raftlog.Limits
 	log    *zap.Logger
@@ -54,9 +55,12 @@ type node struct {
 	dead error
 }
 
+// since is the time that has passed.
+func (c *cluster) since() time.Duration { return time.Duration(c.now.Load()) }
+
 type simClock struct{ c *cluster }
 
-func (s simClock) Now() time.Duration { return s.c.now }
+func (s simClock) Now() time.Duration { return s.c.since() }
 
 func (s simClock) NewTicker(time.Duration) raftlog.Ticker { panic("nobody ticks by itself here") }
 
@@ -195,7 +199,7 @@ func (c *cluster) close() {
 // step delivers messages and lets everybody work; every second one ticks.
 func (c *cluster) step() {
 	c.steps++
-	c.now += 10 * time.Millisecond
+	c.now.Add(int64(10 * time.Millisecond))
 	c.net.Step()
 	runtime.Gosched() // streams have goroutines of their own
 	for _, nd := range c.nodes {
