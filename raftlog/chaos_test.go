@@ -343,3 +343,57 @@ func TestDeposedLeaderConfirmsNothing(t *testing.T) {
 		t.Fatal("a leader without a majority confirmed a read")
 	}
 }
+
+// TestStoppedMemberGoesOn stops a leader, has another one confirm thousands of
+// reads, each with a heartbeat, and lets the first go on: that it answers all of
+// them at once must not have the leader read its journal for each.
+func TestStoppedMemberGoesOn(t *testing.T) {
+	c := newCluster(t, 9, 3)
+	c.limits.MessageBytes = 64 << 10
+	for _, nd := range c.nodes {
+		nd.crash(disk.KeepAll)
+		nd.start()
+	}
+	slow := c.elect()
+	slow.stop()
+	c.until("another leader", 500, func() bool { return c.leader() != nil })
+	lead := c.leader()
+	for i := range 300 {
+		c.propose(lead, i, fmt.Sprintf("%0*d", 500, i))
+		c.run(2)
+	}
+	const rounds = 2000
+	for range rounds {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := lead.group.ReadIndex(context.Background())
+			answered <- err
+		}()
+		for done := false; !done; {
+			select {
+			case err := <-answered:
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = true
+			default:
+				c.work(false)
+			}
+		}
+	}
+	if len(slow.gate.held) < rounds {
+		t.Fatalf("only %d messages wait for the stopped member", len(slow.gate.held))
+	}
+	var reads atomic.Int64
+	lead.failWith(func(op disk.Op, _ string) error {
+		if op == disk.OpRead {
+			reads.Add(1)
+		}
+		return nil
+	})
+	slow.goOn()
+	c.converge(3000)
+	if n := reads.Load(); n > rounds/4 {
+		t.Fatalf("the leader read %d times from its journal", n)
+	}
+}

@@ -60,6 +60,8 @@ type core struct {
 	stateless bool
 	syncHangs bool
 	hangTicks int
+	// probed is the tick in which a member was last probed for a heartbeat's answer.
+	probed map[uint64]uint64
 	// repairs are the members that confirmed more than they have.
 	repairs map[uint64]bool
 	// checkpoint is the newest named one, nil for none.
@@ -148,6 +150,10 @@ func (c *core) receive(in *inMessage) {
 		}
 	case pb.MsgAppResp:
 		c.repair(m)
+	case pb.MsgHeartbeatResp:
+		if !c.probesAgain(m.GetFrom()) {
+			return
+		}
 	case pb.MsgReadIndex:
 		c.clock.traffic()
 	case pb.MsgPreVote:
@@ -391,6 +397,23 @@ func (c *core) leaderGone() {
 		c.rn.TickQuiesced()
 	}
 	c.clock.elapsed = max(c.clock.elapsed, c.clock.patience-c.random(3)-2*max(0, c.turn()))
+}
+
+// probesAgain reports whether an answer to a heartbeat is to be stepped. Each one
+// from a member that is being probed reads entries from the journal and sends
+// them once more. A member that stood still answers thousands of heartbeats at
+// once: one a tick is enough.
+func (c *core) probesAgain(from uint64) bool {
+	probing := false
+	c.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		probing = probing || id == from && pr.State == tracker.StateProbe
+	})
+	if !probing {
+		return true
+	}
+	at, ok := c.probed[from]
+	c.probed[from] = c.ticks
+	return !ok || at != c.ticks
 }
 
 // progress is what the leader knows of the other members.

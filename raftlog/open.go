@@ -175,7 +175,8 @@ func (o *opening) assemble() (*Group, error) {
 	}
 	g.persister.written.Store(o.journal.Usage().LiveBytes)
 	c := &core{
-		g: g, log: g.log, id: id, membership: o.membership, checkpoint: o.checkpoint,
+		probed: map[uint64]uint64{},
+		g:      g, log: g.log, id: id, membership: o.membership, checkpoint: o.checkpoint,
 		clock: clockwork{timing: cfg.Timing}, owed: map[uint64]*pb.Message{},
 	}
 	g.core = c

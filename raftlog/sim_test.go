@@ -44,6 +44,7 @@ type node struct {
 	disk   *disk.Mem
 	group  *raftlog.Group
 	toy    *toy
+	gate   *gate
 	cancel context.CancelFunc
 	// faults is asked before every call on the disk.
 	faults struct {
@@ -147,7 +148,8 @@ func (nd *node) tryStart() error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Attach(ctx, g)
+	nd.gate = &gate{Group: g}
+	t.Attach(ctx, nd.gate)
 	nd.toy, nd.group, nd.cancel, nd.down, nd.dead = m, g, cancel, false, nil
 	g.Start()
 	return nil
@@ -200,19 +202,51 @@ func (c *cluster) close() {
 func (c *cluster) step() {
 	c.steps++
 	c.now.Add(int64(10 * time.Millisecond))
+	c.work(c.steps%2 == 0)
+}
+
+// work delivers messages and lets everybody work.
+func (c *cluster) work(tick bool) {
 	c.net.Step()
 	runtime.Gosched() // streams have goroutines of their own
 	for _, nd := range c.nodes {
 		if nd.down {
 			continue
 		}
-		if c.steps%2 == 0 {
+		if tick {
 			nd.group.Tick()
 		}
 		if err := nd.group.Pump(); err != nil && nd.dead == nil {
 			nd.dead = err
 		}
 	}
+}
+
+// gate stands between the network and a group. While it is shut, what arrives
+// waits, as in the buffers of a stopped process.
+type gate struct {
+	*raftlog.Group
+	shut bool
+	held []func()
+}
+
+func (g *gate) Receive(from uint64, m []byte) {
+	if g.shut {
+		g.held = append(g.held, func() { g.Group.Receive(from, m) })
+		return
+	}
+	g.Group.Receive(from, m)
+}
+
+// stop lets a replica stand still until goOn.
+func (nd *node) stop() { nd.down, nd.gate.shut = true, true }
+
+func (nd *node) goOn() {
+	nd.down, nd.gate.shut = false, false
+	for _, deliver := range nd.gate.held {
+		deliver()
+	}
+	nd.gate.held = nil
 }
 
 // until steps until ok, or gives up.
