@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/raftlog/disk"
 	"tak-os.org/tak-replicated/raftlog/snapshot"
 )
 
@@ -247,11 +248,15 @@ func (g *Group) AcceptStream(ctx context.Context, from uint64, stream io.ReadWri
 	defer r.active.Store(false)
 	stop := context.AfterFunc(ctx, func() { closeQuietly(closing) })
 	defer stop()
-	return snapshot.Receive(stream, &sink{g: g, from: from}, func(index, parts, bytes uint64) {
+	err := snapshot.Receive(stream, &sink{g: g, from: from}, func(index, parts, bytes uint64) {
 		r.index.Store(index)
 		r.parts.Store(parts)
 		r.bytes.Store(bytes)
 	})
+	if errors.Is(err, disk.ErrNotDurable) {
+		g.fail(err) // a failed sync stops a replica
+	}
+	return err
 }
 
 // enter ends the transfer that goes on: whoever opens a stream now knows better.

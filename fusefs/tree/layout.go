@@ -163,7 +163,7 @@ func writeFile(fsys disk.FS, path string, data []byte) error {
 	}
 	if err := f.Sync(); err != nil {
 		f.Close()
-		return err
+		return fmt.Errorf("%w: %w", disk.ErrNotDurable, err)
 	}
 	return f.Close()
 }

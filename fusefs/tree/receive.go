@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -36,6 +38,7 @@ type CheckpointWriter struct {
 	bytes    int // written since the last sync
 	progress disk.File
 	finished bool
+	failed   bool // a sync has failed
 }
 
 // received is how far a part is here: its leading bytes, read when the sender
@@ -244,8 +247,13 @@ func (w *CheckpointWriter) file(name string) (disk.File, func(), error) {
 	return f, func() { f.Close() }, nil
 }
 
-// sync makes everything written durable and records how far it reaches.
+// sync makes everything written durable and records how far it reaches. When a
+// sync has failed nothing more is recorded: a later one would succeed, and the
+// bytes not be there.
 func (w *CheckpointWriter) sync() error {
+	if w.failed {
+		return disk.ErrNotDurable
+	}
 	var b []byte
 	for name := range w.unsynced {
 		f, done, err := w.file(name)
@@ -255,24 +263,18 @@ func (w *CheckpointWriter) sync() error {
 		err = f.SyncData()
 		done()
 		if err != nil {
-			return fmt.Errorf("sync part %s: %w", name, err)
+			return w.notDurable("sync part "+name, err)
 		}
 		b = appendProgress(b, name, *w.parts[name])
 	}
 	_, names := w.c.takeDirty()
-	for dir := range names {
-		if err := w.t.fs.SyncDir(dir); err != nil {
-			return err
-		}
-	}
+	dirs := slices.Collect(maps.Keys(names))
 	if w.id != "" {
-		if err := w.t.fs.SyncDir(w.gen.path(w.id)); err != nil {
-			return err
-		}
+		dirs = append(dirs, w.gen.path(w.id))
 	}
-	for _, dir := range []string{w.gen.dir, w.t.cfg.Dir} {
+	for _, dir := range append(dirs, w.gen.dir, w.t.cfg.Dir) {
 		if err := w.t.fs.SyncDir(dir); err != nil {
-			return err
+			return w.notDurable("sync folder "+dir, err)
 		}
 	}
 	at, err := w.progress.Size()
@@ -284,7 +286,16 @@ func (w *CheckpointWriter) sync() error {
 	}
 	clear(w.unsynced)
 	w.bytes = 0
-	return w.progress.SyncData()
+	if err := w.progress.SyncData(); err != nil {
+		return w.notDurable("record progress", err)
+	}
+	return nil
+}
+
+// notDurable notes that a sync has failed.
+func (w *CheckpointWriter) notDurable(what string, err error) error {
+	w.failed = true
+	return fmt.Errorf("%s: %w: %w", what, disk.ErrNotDurable, err)
 }
 
 // A record of PROGRESS: length of the rest, name, bytes here, readAt, CRC-32C
@@ -390,7 +401,7 @@ func (w *CheckpointWriter) assemble() error {
 	}
 	for _, dir := range []string{ck, w.gen.dir} {
 		if err := fsys.SyncDir(dir); err != nil {
-			return err
+			return w.notDurable("sync folder "+dir, err)
 		}
 	}
 	return verifyStore(fsys, fsys.PathJoin(ck, storeDir), w.t.shared, w.t.log, w.meta.Index)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"syscall"
 	"testing"
 
 	"tak-os.org/tak-replicated/fusefs/tree"
@@ -189,6 +190,49 @@ func TestResumeSendsLittle(t *testing.T) {
 	checkpointAfter(t, sender, 301)
 	if third := round(1 << 30); third == 0 || third > all {
 		t.Fatalf("the third round sent %d bytes, the first %d", third, all)
+	}
+}
+
+// TestReceiveFailedSync: of what a failed sync may have left out nothing counts as
+// received, though a later sync of the same files succeeds.
+func TestReceiveFailedSync(t *testing.T) {
+	h := newHistory(t, 7, 300)
+	sender := openTree(t, disk.NewMem(1), "sender")
+	h.replay(t, sender, 300)
+	checkpoint(t, sender)
+	mem := disk.NewMem(2)
+	failing := false
+	receiver := openTree(t, disk.Inject(mem, func(c disk.Call) error {
+		if failing && c.Op == disk.OpSync {
+			failing = false
+			return syscall.EIO
+		}
+		return nil
+	}), "receiver")
+	defer receiver.Close()
+	receive := func() (*tree.CheckpointWriter, int) {
+		r, err := sender.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		w, err := receiver.Receive(r.Meta())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, _ := send(t, r, w, func() bool { return true })
+		return w, sent
+	}
+	w, all := receive()
+	failing = true
+	if err := w.Finish(); !errors.Is(err, disk.ErrNotDurable) {
+		t.Fatalf("finished with a failed sync: %v", err)
+	}
+	if err := w.Abort(); !errors.Is(err, disk.ErrNotDurable) {
+		t.Fatalf("aborted with a failed sync: %v", err)
+	}
+	if _, again := receive(); again != all {
+		t.Fatalf("%d bytes were sent again of %d", again, all)
 	}
 }
 

@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"errors"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -11,6 +13,11 @@ const (
 	// from OpenDirect are multiples of, in bytes.
 	DirectAlign = 4096
 )
+
+// ErrNotDurable is in the chain of an error after which what was written before
+// may never be on the disk, whatever a later sync says. Whoever gets it stops, and
+// begins again with what can be read then.
+var ErrNotDurable = errors.New("what was written may not become durable")
 
 // FS is a file system. It is safe for concurrent use. Paths are separated by
 // slashes; a relative one starts where the implementation says.
