@@ -68,7 +68,8 @@ func (g *Group) Run(ctx context.Context) error {
 func (g *Group) runClock(ctx context.Context) {
 	ticker := g.cfg.Clock.NewTicker(g.cfg.Timing.Tick)
 	defer ticker.Stop()
-	g.do(func(c *core) { c.clock.attach(ticker) })
+	// Not waited for: who steps the protocol may hand that over to this goroutine.
+	g.post(event{kind: eventCall, call: func(c *core) { c.clock.attach(ticker) }})
 	for {
 		select {
 		case <-ticker.C():
