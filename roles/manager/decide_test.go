@@ -250,6 +250,38 @@ func TestDecisionsSettle(t *testing.T) {
 	}
 }
 
+// TestUnwellIsLookedAtAgain holds how soon a volume is looked at that is not well though nothing is to be done about it: nobody tells
+// of its recovery.
+func TestUnwellIsLookedAtAgain(t *testing.T) {
+	noQuorum := func(o *observed) { o.group.leader = nil }
+	away := func(o *observed) { delete(o.group.reports, 2) }
+	for name, c := range map[string]struct {
+		change func(*observed)
+		since  time.Duration
+		again  time.Duration
+	}{
+		"well":                       {func(*observed) {}, time.Hour, 0},
+		"no quorum, just now":        {noQuorum, 0, unwellSoonest},
+		"a replica away, just now":   {away, 0, unwellSoonest},
+		"a replica away for a while": {away, 40 * time.Second, 20 * time.Second},
+		"a replica away for an hour": {away, time.Hour, unwellLatest},
+		"no quorum, and to be undone": {func(o *observed) {
+			noQuorum(o)
+			o.v.Spec.Reclaim = &api.ReclaimRequest{Reason: api.ReclaimDeleteVolume}
+		}, time.Hour, waitingEvery},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := whole(t)
+			c.change(o)
+			o.v.Status.Conditions = decide(o, testSettings).status.Conditions
+			o.now = noon.Add(c.since)
+			if got := decide(o, testSettings).again; got != c.again {
+				t.Errorf("looked at again in %s, not %s", got, c.again)
+			}
+		})
+	}
+}
+
 func TestPlace(t *testing.T) {
 	fit := func(names ...string) (nodes []kube.Node) {
 		for _, n := range names {

@@ -3,6 +3,7 @@ package manager
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"tak-os.org/tak-replicated/kube/api"
 )
@@ -35,6 +36,27 @@ func describe(o *observed, p *plan) {
 	p.tellTurn(o, api.ConditionRedundant, "Redundant", "Degraded")
 	owner(o, p)
 	p.status.Phase = phase(o, p, quorum, len(why) == 0)
+	unwell(o, p)
+}
+
+// Bounds on how soon a volume that is not well is looked at again.
+const (
+	unwellSoonest = 5 * time.Second
+	unwellLatest  = 30 * time.Second
+)
+
+// unwell has a volume that is short of a replica or its quorum looked at again: nobody tells of its recovery when
+// workers had only lost sight of each other, and their hosts have nothing new to say. The longer it has been so, the later, so that a node
+// that is away for long costs little.
+func unwell(o *observed, p *plan) {
+	if !p.is(api.ConditionProvisioned) || o.v.Spec.Reclaim != nil {
+		return
+	}
+	for _, c := range p.status.Conditions {
+		if (c.Type == api.ConditionAvailable || c.Type == api.ConditionRedundant) && c.Status != "True" {
+			p.soon(min(max(o.now.Sub(c.LastTransitionTime.Time)/2, unwellSoonest), unwellLatest))
+		}
+	}
 }
 
 // readiness counts the replicas that take part and are caught up, and says of
