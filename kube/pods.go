@@ -25,6 +25,9 @@ type Pod struct {
 	Labels               map[string]string
 }
 
+// podType is what the watch of worker Pods needs.
+var podType = &corev1.Pod{}
+
 func podOf(p *corev1.Pod) Pod {
 	r := Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Phase: string(p.Status.Phase),

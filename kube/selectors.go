@@ -17,6 +17,10 @@ func ofVolume(volume string) metav1.ListOptions {
 
 func hasVolumeLabel(o *metav1.ListOptions) { o.LabelSelector = api.LabelVolume }
 
+func isWorker(o *metav1.ListOptions) {
+	o.LabelSelector = api.LabelVolume + "," + api.LabelComponent + "=" + api.ComponentWorker
+}
+
 // metadataPatch replaces one field of an object's metadata, if the object is
 // still the one that was looked at.
 func metadataPatch(uid, resourceVersion, field string, value any) ([]byte, error) {

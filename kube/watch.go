@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -60,23 +61,32 @@ func (w *VolumeWatch) List() []*api.ReplicatedVolume {
 	return all
 }
 
-// ClaimWatch tells of changes of the backing claims of all volumes.
-type ClaimWatch struct{ run cache.Controller }
+// PartWatch tells of changes of what belongs to volumes.
+type PartWatch struct{ run cache.Controller }
 
 // WatchClaims makes a watch that calls notify with the volume's name for every change of a
 // backing claim. It starts with Run.
-func (c *Client) WatchClaims(notify func(volume string)) *ClaimWatch {
-	lw := cache.NewFilteredListWatchFromClient(c.core.CoreV1().RESTClient(), "persistentvolumeclaims", c.ns, hasVolumeLabel)
-	_, run := newInformer(lw, claimType, 0, func(obj any) {
+func (c *Client) WatchClaims(notify func(volume string)) *PartWatch {
+	return c.watchParts("persistentvolumeclaims", claimType, hasVolumeLabel, notify)
+}
+
+// WatchWorkerPods makes the same watch of worker Pods.
+func (c *Client) WatchWorkerPods(notify func(volume string)) *PartWatch {
+	return c.watchParts("pods", podType, isWorker, notify)
+}
+
+func (c *Client) watchParts(resource string, typ runtime.Object, selected func(*metav1.ListOptions), notify func(volume string)) *PartWatch {
+	lw := cache.NewFilteredListWatchFromClient(c.core.CoreV1().RESTClient(), resource, c.ns, selected)
+	_, run := newInformer(lw, typ, 0, func(obj any) {
 		if volume, ok := volumeOf(obj); ok {
 			notify(volume)
 		}
 	})
-	return &ClaimWatch{run}
+	return &PartWatch{run}
 }
 
 // Run watches until ctx ends.
-func (w *ClaimWatch) Run(ctx context.Context) error {
+func (w *PartWatch) Run(ctx context.Context) error {
 	w.run.RunWithContext(ctx)
 	return ctx.Err()
 }

@@ -25,6 +25,9 @@ func podFor(o *observed, s settings, p *plan, r *api.ReplicaSpec) {
 			p.tell(o, true, "NoWorkerImage", "volumes of the pod runtime need --worker-image at the manager")
 			return
 		}
+		if c, made := o.claim(r); !made || !c.Bound {
+			return // the kubelet looks for an unbound claim again only after a while
+		}
 		w := workerPod(o.v, r, s, bootstrap)
 		p.add(func(ctx context.Context, m *manager) error { return m.kube.CreateWorkerPod(ctx, w) }, "create pod %s", name)
 	case pod.Deleting:

@@ -146,11 +146,12 @@ func (m *manager) lead(ctx context.Context) error {
 	t.volumes = m.kube.WatchVolumes(0, t.changed)
 	m.watched.Store(t.volumes)
 	defer m.watched.Store(nil)
-	claims := m.kube.WatchClaims(q.add)
+	claims, pods := m.kube.WatchClaims(q.add), m.kube.WatchWorkerPods(q.add)
 	var g boot.Group
 	g.Add("volumes", t.volumes.Run)
 	g.Add("resync", func(ctx context.Context) error { return t.resync(ctx, m.cfg.Resync) })
 	g.Add("claims", claims.Run)
+	g.Add("pods", pods.Run)
 	g.Add("sweep", m.sweepAll)
 	g.Add("passes", func(ctx context.Context) error { return m.passes(ctx, q) })
 	return g.Run(ctx)
