@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,36 +37,6 @@ type Dev struct {
 	ended  bool
 	dogs   []*time.Timer
 	aborts []func() // one a mount
-}
-
-// binaryEnv names a program that is built already.
-const binaryEnv = "TAK_TEST_BINARY"
-
-var binary = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv(binaryEnv); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "tak-devtest-")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "tak-replicated")
-	out, err := exec.Command("go", "build", "-o", bin, "tak-os.org/tak-replicated").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build tak-replicated: %w\n%s", err, out)
-	}
-	return bin, nil
-})
-
-// Binary returns the program: what TAK_TEST_BINARY names, or built once for this
-// process.
-func Binary(t testing.TB) string {
-	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
 }
 
 // NeedFUSE skips the test where FUSE can't be mounted; under CI=true it fails.
