@@ -117,6 +117,38 @@ func TestRottenConfirmationIsNotForgotten(t *testing.T) {
 	}
 }
 
+// TestOnlyMemberGoesOn: where nobody else can have what a crash tore at the end of
+// the journal, the replica does not wait for it.
+func TestOnlyMemberGoesOn(t *testing.T) {
+	c := newCluster(t, 94, 1)
+	only := c.elect()
+	c.propose(only, 0, "before")
+	c.converge(200)
+	only.failWith(func(op disk.Op, file string) error {
+		if strings.Contains(file, "/log/journal") && op == disk.OpSync {
+			return errors.New("the power goes")
+		}
+		return nil
+	})
+	c.propose(only, 1, "torn")
+	for range 50 {
+		c.step()
+	}
+	if only.dead == nil {
+		t.Fatal("it goes on after a failed sync")
+	}
+	only.crash(disk.KeepAll)
+	rotLastBatch(t, only.disk)
+	only.failWith(nil)
+	only.start()
+	c.elect()
+	c.propose(only, 2, "after")
+	c.converge(200)
+	if s := only.group.Status(); s.Fenced || s.Applied != s.JournalLast {
+		t.Fatalf("%+v", s)
+	}
+}
+
 // TestLeaderRepairsRottenMember: the leader stays, and knows that the member had
 // confirmed more than it has now.
 func TestLeaderRepairsRottenMember(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 // no longer has: a batch of its journal that did not read back, but whose
 // header did. Until the log has passed it the replica gives no vote to a log
 // that is older, and does not stand for election: what was confirmed on the
-// strength of its word must not be forgotten with its help.
+// strength of its word must not be forgotten with its help. The only member of a
+// group goes on.
 type fence struct{ entryID }
 
 // refusesVote reports whether a request for a vote is to be ignored.
@@ -45,18 +46,47 @@ func (c *core) mayCommit(m *pb.Message) bool {
 	return false
 }
 
-// checkFence lifts the fence once the durable log has passed it.
+// checkFence lifts the fence once the durable log has passed it, or where there
+// is nobody to wait for.
 func (c *core) checkFence() {
 	if c.fence == nil {
 		return
 	}
 	last := c.store.last
+	if c.isAlone() {
+		c.log.Warn("the only member goes on without what may have been confirmed",
+			zap.Uint64("index", c.fence.index), zap.Uint64("last", last))
+		c.fence = nil
+		return
+	}
 	term, err := c.store.Term(last)
 	if err != nil || (entryID{last, term}).olderThan(c.fence.entryID) {
 		return
 	}
 	c.log.Info("caught up with what may have been confirmed", zap.Uint64("index", c.fence.index))
 	c.fence = nil
+}
+
+// isAlone reports whether this replica is the only member: then nobody else can
+// have what is behind the fence, which a crash has torn most likely while it was
+// being written. No change of membership may wait to be applied.
+func (c *core) isAlone() bool {
+	if len(c.membership.members) != 1 || !c.membership.isVoter(c.id) {
+		return false
+	}
+	for next := max(c.g.applied.index.Load()+1, c.store.first); next <= c.store.last; {
+		entries, err := c.store.Entries(next, c.store.last+1, uint64(c.g.cfg.Limits.MessageBytes))
+		if err != nil || len(entries) == 0 {
+			return false
+		}
+		for _, e := range entries {
+			if e.GetType() != pb.EntryNormal {
+				return false
+			}
+		}
+		next += uint64(len(entries))
+	}
+	return true
 }
 
 // repair feeds a member that confirmed entries and lost them. The protocol never

@@ -17,7 +17,8 @@
 //     by the same write. If the batch does not read and a header of it does, Open
 //     drops the batch and reports the header as [Recovered].Fence: a replica with a
 //     fence must not campaign, nor vote for a log that is older than the fence,
-//     until its own log has passed it. Term and vote of such a batch are kept.
+//     until its own log has passed it, unless nobody else can have it. Term and vote
+//     of such a batch are kept.
 //   - After a failed write or sync nothing is written any more: every call answers
 //     ErrPoisoned. What is durable then is found out by the next Open.
 //
