@@ -191,7 +191,8 @@ func (p *persister) append(hard *pb.HardState, batches [][]*pb.Entry) error {
 }
 
 // prepare has the journal's next file made, before it is needed. That it can't
-// be made (no space) shows again when it is needed.
+// be made (no space) shows again when it is needed; a sync that failed stops the
+// replica at once.
 func (p *persister) prepare() error {
 	if !p.log.NeedsSpare() {
 		return nil
@@ -204,7 +205,10 @@ func (p *persister) prepare() error {
 	}
 	p.wg.Go(func() {
 		defer p.preparing.Store(false)
-		if err := p.log.Prepare(); err != nil {
+		err := p.log.Prepare()
+		if errors.Is(err, wal.ErrPoisoned) {
+			p.g.fail(fmt.Errorf("prepare the journal's next file: %w", err))
+		} else if err != nil {
 			p.g.log.Warn("next file of the journal not made", zap.Error(err))
 		}
 	})
