@@ -108,10 +108,11 @@ type Coordinator struct {
 	reaping    map[fsop.Ino]struct{} // promised not to be opened any more
 	reap       *reapRound
 	nextReap   time.Duration
-	dirty      []*Link    // have something to send once the lock is released
-	yielded    uint64     // exclusive leases given up so far
-	stalled    []*asking  // queries that wait for sessions to report
-	bounced    []*session // have to be stepped: their first operation gave way
+	shortUntil time.Duration // growth was refused a moment ago: orphans are reaped at once
+	dirty      []*Link       // have something to send once the lock is released
+	yielded    uint64        // exclusive leases given up so far
+	stalled    []*asking     // queries that wait for sessions to report
+	bounced    []*session    // have to be stepped: their first operation gave way
 }
 
 // New returns a coordinator that does not lead yet. It starts nothing.

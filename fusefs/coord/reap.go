@@ -10,7 +10,10 @@ import (
 
 const (
 	reapInterval = time.Second
-	reapBatch    = 512 // orphans asked for in one round
+	// shortFor is how long after growth was refused orphans are reaped at each tick:
+	// what somebody removes then is to make room now.
+	shortFor  = 10 * time.Second
+	reapBatch = 512 // orphans asked for in one round
 )
 
 // reapRound asks every session which orphans it has open. Those that none has
@@ -25,7 +28,7 @@ type reapRound struct {
 // tickReap begins a round when there are orphans and every session of the log
 // is attached: one that is away may have any of them open.
 func (c *Coordinator) tickReap(now time.Duration) {
-	if c.reap != nil || now < c.nextReap {
+	if c.reap != nil || now < c.nextReap && now >= c.shortUntil {
 		return
 	}
 	c.nextReap = now + reapInterval

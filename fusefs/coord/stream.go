@@ -258,6 +258,9 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)
 		rep := *res.Reply
 		s.noteReply(it.Op, &rep)
+		if rep.Errno == fsop.ENOSPC {
+			c.shortUntil = c.cfg.Clock.Mono() + shortFor
+		}
 		if res.Status == tree.Applied { // a stored answer may be of long ago
 			c.grant(s, it.Op, &rep)
 		}

@@ -10,9 +10,11 @@ func (*Seal) Kind() Kind { return KindSeal }
 
 func (*Seal) code(*coder) {}
 
-// Operate asks the coordinator to log a control operation: Seal or SetLimits.
-// Only an operator may.
+// Operate asks the coordinator to log a control operation: Seal, SetLimits or
+// SetFeature. Only an operator may.
 type Operate struct{ Op Op }
 
 // Operable reports whether an operator may have an operation of this kind logged.
-func (k Kind) Operable() bool { return k == KindSeal || k == KindSetLimits }
+func (k Kind) Operable() bool {
+	return k == KindSeal || k == KindSetLimits || k == KindSetFeature
+}

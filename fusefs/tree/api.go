@@ -67,6 +67,7 @@ type SpaceInfo struct {
 	DiskBytes, DiskFree     uint64 // of the file system that holds the replica
 	DiskInodes, InodesFree  uint64
 	Reserve                 uint64 // of DiskFree, what files must leave alone
+	LimitsExact             bool   // growth beyond the quota is refused where it is applied
 }
 
 // Meta identifies a checkpoint.

@@ -94,6 +94,24 @@ func (x *tx) alloc(n *inode, p0, p1 uint64) {
 	x.g.pages += n.pages() - before
 }
 
+// lacking counts the pages of [p0, p1) that are not allocated.
+func (x *tx) lacking(n *inode, p0, p1 uint64) uint64 {
+	p0 = max(p0, n.dense)
+	if p0 >= p1 {
+		return 0
+	}
+	count := p1 - p0
+	if n.sparse > 0 {
+		x.extents(n.ino, p0+1, func(e extent) bool {
+			if e.start < p1 {
+				count -= min(e.end, p1) - max(e.start, p0)
+			}
+			return e.end < p1
+		})
+	}
+	return count
+}
+
 // absorb removes the records that overlap or touch e and returns e grown by
 // them.
 func (x *tx) absorb(n *inode, e extent) extent {

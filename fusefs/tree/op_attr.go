@@ -98,6 +98,9 @@ func (x *tx) write(o *fsop.Write) *fsop.Reply {
 		if off > fsop.FileSizeMax || uint64(len(o.Data)) > fsop.FileSizeMax-off {
 			return refuse(fsop.EFBIG)
 		}
+		if p0, p1 := pagesOf(off, off+uint64(len(o.Data))); !x.fits(n, p0, p1) {
+			return refuse(fsop.ENOSPC)
+		}
 		if o.KillPriv {
 			x.killPriv(n)
 		}
@@ -127,10 +130,13 @@ func (x *tx) fallocate(o *fsop.Fallocate) *fsop.Reply {
 	case o.Offset > fsop.FileSizeMax || o.Length > fsop.FileSizeMax-o.Offset:
 		return refuse(fsop.EFBIG)
 	}
+	end := o.Offset + o.Length
+	if p0, p1 := pagesOf(o.Offset, end); o.Mode&fsop.FallocPunchHole == 0 && !x.fits(n, p0, p1) {
+		return refuse(fsop.ENOSPC)
+	}
 	if o.KillPriv {
 		x.killPriv(n)
 	}
-	end := o.Offset + o.Length
 	if o.Mode&fsop.FallocPunchHole != 0 {
 		x.punch(n, o.Offset, end)
 	} else {

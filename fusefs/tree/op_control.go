@@ -7,8 +7,15 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// FeatureMax is the highest feature level that this program knows.
-const FeatureMax = 1
+// Feature levels: what entries after the operation that raises the level mean. A
+// replica whose program does not know a level stops there, until it is updated.
+const (
+	// FeatureLimits: growth beyond the limits is refused where it is applied, and so
+	// exactly. Below, the coordinator refuses it before it is logged, by estimates.
+	FeatureLimits = 2
+	// FeatureMax is the highest level that this program knows.
+	FeatureMax = 2
+)
 
 func (x *tx) control(op fsop.Op) *fsop.Reply {
 	switch o := op.(type) {

@@ -110,6 +110,9 @@ func (x *tx) create(o *fsop.Create) *fsop.Reply {
 			return refuse(fsop.EINVAL)
 		}
 	}
+	if !x.fitsInode() {
+		return refuse(fsop.ENOSPC)
+	}
 	n := x.inherit(p.dir, mode, o.UID, o.GID)
 	n.nlink = 1
 	switch kind {
@@ -144,6 +147,8 @@ func (x *tx) tmpfile(o *fsop.Tmpfile) *fsop.Reply {
 		return refuse(fsop.ENOENT)
 	case !dir.isDir():
 		return refuse(fsop.ENOTDIR)
+	case !x.fitsInode():
+		return refuse(fsop.ENOSPC)
 	}
 	n := x.inherit(dir, fsop.TypeFile|o.Mode&fsop.ModePerm, o.UID, o.GID)
 	if !o.Excl {

@@ -374,8 +374,11 @@ func (q *query) statFS() *fsop.Reply {
 	}
 	fs := fsop.StatFS{Bytes: s.DiskBytes, BytesFree: s.DiskFree - min(s.DiskFree, s.Reserve), Inodes: s.DiskInodes, InodesFree: s.InodesFree}
 	if s.LimitBytes > 0 {
-		fs.Bytes = s.LimitBytes
-		fs.BytesFree = min(fs.BytesFree, s.LimitBytes-min(s.LimitBytes, s.UsedBytes))
+		// What is used is true always. The size is the quota, unless the disk has less
+		// than that for the rest.
+		limit := s.LimitBytes - s.LimitBytes%pageSize
+		fs.BytesFree = min(fs.BytesFree, limit-min(limit, s.UsedBytes))
+		fs.Bytes = s.UsedBytes + fs.BytesFree
 	}
 	if s.LimitInodes > 0 {
 		fs.Inodes = s.LimitInodes

@@ -17,8 +17,23 @@ func (t *Tree) space(g *globals) (SpaceInfo, error) {
 		LimitBytes: g.limitBytes, LimitInodes: g.limitInodes,
 		DiskBytes: u.TotalBytes, DiskFree: u.AvailBytes,
 		DiskInodes: u.TotalInodes, InodesFree: u.FreeInodes,
-		Reserve: t.cfg.ReserveBytes,
+		Reserve: t.cfg.ReserveBytes, LimitsExact: g.feature >= FeatureLimits,
 	}, err
+}
+
+// fits reports whether the pages that [p0, p1) of a file lack are within the
+// limit. What is allocated already can be written again on a full volume.
+func (x *tx) fits(n *inode, p0, p1 uint64) bool {
+	if x.g.feature < FeatureLimits || x.g.limitBytes == 0 {
+		return true
+	}
+	lacking, limit := x.lacking(n, p0, p1), x.g.limitBytes/pageSize
+	return lacking == 0 || x.g.pages < limit && lacking <= limit-x.g.pages
+}
+
+// fitsInode reports whether there may be another inode.
+func (x *tx) fitsInode() bool {
+	return x.g.feature < FeatureLimits || x.g.limitInodes == 0 || x.g.inodes < x.g.limitInodes
 }
 
 // recordBytes is about what a new inode or name costs in the store, with its

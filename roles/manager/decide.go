@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 )
@@ -168,10 +169,17 @@ func placeAgain(o *observed, p *plan, r *api.ReplicaSpec, claim kube.Claim) {
 	p.add(func(ctx context.Context, m *manager) error { return m.kube.DeleteClaimUnchanged(ctx, claim) }, "delete claim %s", claim.Name)
 }
 
-// quota tells the log how large the volume may grow (A7).
+// quota tells the log how large the volume may grow (A7), and to hold that exactly
+// as soon as every replica's program can (C9).
 func quota(o *observed, p *plan) {
 	if o.v.Spec.Quota != api.QuotaEnforced || o.group == nil || o.group.leader == nil {
 		return
+	}
+	if o.group.leader.Feature < tree.FeatureLimits && o.allKnow(tree.FeatureLimits) {
+		p.add(func(ctx context.Context, m *manager) error {
+			_, err := o.group.operate(ctx, m.workers, o.creds, &fsop.SetFeature{Level: tree.FeatureLimits})
+			return err
+		}, "raise the feature level to %d", tree.FeatureLimits)
 	}
 	want := uint64(o.v.Spec.Capacity.Value())
 	if o.group.leader.Space.LimitBytes == want {
@@ -181,6 +189,18 @@ func quota(o *observed, p *plan) {
 		_, err := o.group.operate(ctx, m.workers, o.creds, &fsop.SetLimits{Bytes: want})
 		return err
 	}, "enforce the quota")
+}
+
+// allKnow reports whether every replica answers and knows a feature level: one that
+// does not would stop at it.
+func (o *observed) allKnow(level uint64) bool {
+	for i := range o.v.Spec.Replicas {
+		r := o.group.reports[o.v.Spec.Replicas[i].Index]
+		if r == nil || r.FeatureMax < level {
+			return false
+		}
+	}
+	return true
 }
 
 // provisioned says how far the volume has come; once it has come there, for good.

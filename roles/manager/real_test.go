@@ -68,7 +68,7 @@ func TestRealWorker(t *testing.T) {
 		w.must(err)
 		return rep
 	}
-	if rep := ask(); rep.Space.LimitBytes != 1<<30 || rep.Sealed || rep.Volume != v.Name {
+	if rep := ask(); rep.Space.LimitBytes != 1<<30 || !rep.Space.LimitsExact || rep.Sealed || rep.Volume != v.Name {
 		t.Errorf("the worker reports %+v", rep)
 	}
 	w.must(m.requestReclaim(t.Context(), v, api.ReclaimDeleteVolume))

@@ -17,6 +17,7 @@ import (
 
 	"tak-os.org/tak-replicated/csi/replicated"
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/kube/kubetest"
@@ -259,6 +260,7 @@ type fakeLog struct {
 	sessions []string
 	opened   uint64
 	limit    uint64
+	feature  uint64
 }
 
 // seat is a life's place among a log's members.
@@ -384,7 +386,7 @@ func (f *fakeWorkers) Ask(_ context.Context, addr string, _ *tls.Config) (*worke
 		Volume: r.volume, Incarnation: uint64(r.incarnation), Role: "follower", Term: 1, Serving: true,
 		Commit: 5, Applied: 5, Sealed: l.sealed, Opened: l.opened, Members: members,
 	}
-	rep.Space.LimitBytes = l.limit
+	rep.Space.LimitBytes, rep.Feature, rep.FeatureMax = l.limit, l.feature, tree.FeatureMax
 	if leads {
 		rep.Role = "coordinator"
 	}
@@ -438,6 +440,8 @@ func (f *fakeWorkers) Operate(_ context.Context, addr string, _ *tls.Config, op 
 		l.sealed = true
 	case *fsop.SetLimits:
 		l.limit = o.Bytes
+	case *fsop.SetFeature:
+		l.feature = o.Level
 	}
 	return &fsop.Reply{}, nil
 }

@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tak-os.org/tak-replicated/csi/server"
+	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/kube/kubetest"
@@ -177,6 +179,26 @@ func (w *world) volume(name string, mode api.AccessMode) {
 	must(w.t, err)
 }
 
+// limit enforces a size on a volume.
+func (w *world) limit(volume string, bytes uint64) {
+	w.t.Helper()
+	trust := pki.OpenDir(pki.OSFiles(filepath.Join(w.dir, volume+"-operator")), time.Now)
+	_, err := trust.Renew(w.cas[volume], pki.Holder{Role: pki.RoleOperator, Name: "test", Token: true})
+	must(w.t, err)
+	creds, err := pki.NewCredentials(trust.Load(pki.RoleOperator), time.Now, zap.NewNop())
+	must(w.t, err)
+	host := api.ServiceDNS(volume, 1, api.DefaultNamespace, api.DefaultClusterName)
+	for _, op := range []fsop.Op{&fsop.SetFeature{Level: tree.FeatureLimits}, &fsop.SetLimits{Bytes: bytes}} {
+		w.eventually("limit "+volume, func() error {
+			r, err := worker.Operate(w.t.Context(), w.addrs[volume], creds.ClientTLS(host), op)
+			if err == nil && r.Errno != fsop.OK {
+				err = r.Errno
+			}
+			return err
+		})
+	}
+}
+
 // secret is what the manager gives mount owners of a volume, fresh.
 func (w *world) secret(volume string) kube.Secret {
 	w.t.Helper()
@@ -294,6 +316,7 @@ func (n *node) sh(format string, args ...any) string {
 func TestNode(t *testing.T) {
 	w := newWorld(t)
 	w.volume("pvc-many", api.ReadWriteMany)
+	w.limit("pvc-many", 10<<20)
 	w.volume("pvc-one", api.ReadWriteOnce)
 	n := w.node("node-1")
 	if err := n.stage("pvc-none", many); status.Code(err) != codes.NotFound {
@@ -309,6 +332,11 @@ func TestNode(t *testing.T) {
 	must(t, err)
 	if len(stats.Usage) != 2 || stats.Usage[0].Total == 0 || stats.Usage[1].Total == 0 {
 		t.Errorf("usage %v", stats.Usage)
+	}
+	var df unix.Statfs_t // what df(1) shows: the same to the block (CONTRACT A7)
+	must(t, unix.Statfs(n.path("pods/a"), &df))
+	if u := stats.Usage[0]; u.Total/df.Bsize != int64(df.Blocks) || u.Used/df.Bsize != int64(df.Blocks-df.Bfree) || u.Total != 10<<20 || u.Used != 4096 {
+		t.Errorf("usage %v where statfs shows %+v", u, df)
 	}
 	if _, err := n.csi.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "pvc-many", VolumePath: n.path("none")}); status.Code(err) != codes.NotFound {
 		t.Errorf("usage of nothing: %v", err)

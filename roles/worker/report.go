@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/fusefs/wire"
 )
 
@@ -34,9 +35,11 @@ type Report struct {
 	Members     []MemberReport  `json:"members"`   // match and lag are the coordinator's knowledge
 	Rebuild     *RebuildReport  `json:"rebuild"`   // a checkpoint being received
 	Sessions    []SessionReport `json:"sessions"`
-	Owner       *OwnerReport    `json:"owner"`  // of a volume that one node at a time may use
-	Sealed      bool            `json:"sealed"` // it takes no new sessions any more
-	Opened      uint64          `json:"opened"` // sessions ever opened
+	Owner       *OwnerReport    `json:"owner"`      // of a volume that one node at a time may use
+	Sealed      bool            `json:"sealed"`     // it takes no new sessions any more
+	Opened      uint64          `json:"opened"`     // sessions ever opened
+	Feature     uint64          `json:"feature"`    // the level that the log has been raised to
+	FeatureMax  uint64          `json:"featureMax"` // the highest that this program knows
 	Space       SpaceReport     `json:"space"`
 	Scrub       ScrubReport     `json:"scrub"`
 	Started     time.Time       `json:"started"`
@@ -95,6 +98,7 @@ type SpaceReport struct {
 	DiskBytes   uint64 `json:"diskBytes"`
 	DiskFree    uint64 `json:"diskFree"`
 	Reserve     uint64 `json:"reserve"`
+	LimitsExact bool   `json:"limitsExact"` // growth beyond the quota is refused where it is applied
 }
 
 // report gathers a Report. It is called with the coordinator's lock held, so it
@@ -131,10 +135,12 @@ func (r *replica) report() Report {
 	if o, ok := r.tree.Owner(); ok {
 		rep.Owner = &OwnerReport{Session: o.Session, Name: string(o.Name)}
 	}
+	rep.Feature, rep.FeatureMax = r.tree.Feature(), tree.FeatureMax
 	rep.Sealed, rep.Opened = r.tree.Sealed(), r.tree.SessionsOpened()
 	if sp, err := r.tree.Space(); err == nil {
 		rep.Space = SpaceReport{
-			UsedBytes: sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
+			LimitsExact: sp.LimitsExact,
+			UsedBytes:   sp.UsedBytes, UsedInodes: sp.UsedInodes, LimitBytes: sp.LimitBytes, LimitInodes: sp.LimitInodes,
 			DiskBytes: sp.DiskBytes, DiskFree: sp.DiskFree, Reserve: sp.Reserve,
 		}
 	}

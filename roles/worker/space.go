@@ -16,9 +16,9 @@ const (
 	noteAge = 3 * time.Second
 )
 
-// space refuses growth before it is logged, while every replica's disk and the
-// quota still have room for what can't be refused: unlink, checkpoint and
-// journal.
+// space refuses growth before it is logged, while every replica's disk still has
+// room for what can't be refused: unlink, checkpoint and journal. The quota is its
+// business only below the feature level at which the tree itself holds it.
 type space struct {
 	tree   *tree.Tree
 	now    func() time.Time
@@ -88,9 +88,9 @@ func (s *space) fits(grows uint64) bool {
 	i := &s.mu.info
 	bytes := s.mu.admitted + grows
 	switch {
-	case i.LimitBytes != 0 && i.UsedBytes+bytes > i.LimitBytes:
+	case !i.LimitsExact && i.LimitBytes != 0 && i.UsedBytes+bytes > i.LimitBytes:
 		return false
-	case i.LimitInodes != 0 && i.UsedInodes >= i.LimitInodes:
+	case !i.LimitsExact && i.LimitInodes != 0 && i.UsedInodes >= i.LimitInodes:
 		return false
 	case roomOf(i).usable() < bytes:
 		return false
