@@ -95,6 +95,11 @@ func findNodes(ctx context.Context) error {
 // does not go away is a failure.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
+	if setup.ran == nil {
+		setup.ran = map[string]bool{}
+	}
+	top, _, _ := strings.Cut(t.Name(), "/")
+	setup.ran[top] = true
 	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+name+"}\n")
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -23,6 +23,8 @@ var setup struct {
 	lab     *lab.Cluster // nil on a cluster that is not ours
 	nodes   []string
 	failed  bool
+	ran     map[string]bool // tests that used the cluster
+	ended   time.Time       // when the product was uninstalled
 }
 
 const nodeCount = 3

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tak-os.org/tak-replicated/e2e/cluster/lab"
 	"tak-os.org/tak-replicated/kube/api"
 )
 
@@ -105,6 +106,9 @@ func TestReplaceLost(t *testing.T) {
 	t.Log(must(t, "-n", "kube-system", "get", "pvc", "-l", "csi.replicated.tak-os.org/volume="+volume))
 }
 
+// moveWithin is how long writers pause at most when the only copy of a volume moves: all of the cluster's nodes have to learn where it is.
+const moveWithin = 10 * time.Second
+
 // TestDrain moves the only copy of a volume off a node that is cordoned, while a Pod on another node writes.
 func TestDrain(t *testing.T) {
 	ours(t)
@@ -126,7 +130,7 @@ func TestDrain(t *testing.T) {
 	}
 	t.Log(out)
 	end := time.Now()
-	wantSmooth(t, "writer", mustResults(t, ns, "writer"), begin, end, resumeWithin)
+	wantSmooth(t, "writer", mustResults(t, ns, "writer"), begin, end, moveWithin)
 	eventually(t, settle, "the former copy is gone", func() error {
 		now, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
 		if err == nil && (now.Replica(1).Node == from || len(now.Spec.Retired) > 0 || now.Status.Phase != api.PhaseReady) {
@@ -177,4 +181,97 @@ func TestNodeDeleted(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestNodeOfThreeDeleted loses a node of a volume with three copies for good, with a fourth node in the cluster: the Node object is deleted, the operator
+// asks for a replacement, and the copy is made anew on the fourth node, its claim and all, while writers go on.
+func TestNodeOfThreeDeleted(t *testing.T) {
+	ours(t)
+	fourth := addNode(t)
+	ns := namespace(t, "of-three")
+	volume, pods := writers(t, ns)
+	v, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost api.ReplicaSpec
+	for _, r := range v.Spec.Replicas {
+		if r.Node != fourth && r.Node != setup.nodes[0] { // the first is the way to Services from outside
+			lost = r
+		}
+	}
+	begin := time.Now()
+	start := cut(t, lost.Node)
+	must(t, "delete", "node", lost.Node)
+	now := replaced(t, volume, lost.Index, lost.Incarnation+1, fmt.Sprintf(`{"spec":{"replacement":{"replica":%d,"incarnation":%d}}}`, lost.Index, lost.Incarnation))
+	if n := now.Replica(lost.Index).Node; n == lost.Node {
+		t.Errorf("the replica is still on %s", n)
+	}
+	if out := must(t, "-n", "kube-system", "get", "pvc", volume+fmt.Sprintf("-r%d", lost.Index), "--ignore-not-found", "-o", "name"); out != "" {
+		t.Errorf("the lost copy's claim is left: %s", out)
+	}
+	end := time.Now()
+	all := map[string][]result{}
+	for n, p := range pods {
+		if n != lost.Node {
+			all[n] = mustResults(t, ns, p)
+			wantSmooth(t, p, all[n], begin, end, resumeWithin)
+		}
+	}
+	start()
+	eventually(t, settle, "the node that came back destroys its copy", func() error {
+		for _, n := range backing(t, lost.Node) {
+			return errors.New(n + " is left")
+		}
+		return nil
+	})
+	stop(t, ns, pods)
+	apply(t, pod(ns, "reader", "data", lost.Node))
+	ready(t, ns, "app=reader", 1)
+	for n := range all {
+		wantRecords(t, ns, "reader", "/data/"+n, all[n])
+	}
+}
+
+// addNode boots one more node with the product's image, and takes it away when the test ends.
+func addNode(t *testing.T) (name string) {
+	t.Helper()
+	n, err := setup.lab.Add()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name = lab.NodeName(n)
+	t.Cleanup(func() {
+		if err := setup.lab.Remove(n); err != nil {
+			t.Error(err)
+		}
+		if _, err := try("delete", "node", name); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, settle, name+" is Ready", func() error {
+		out, err := try("get", "node", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err == nil && out != "True" {
+			err = errors.New(out)
+		}
+		return err
+	})
+	if err := setup.lab.CopyImage(t.Context(), strings.Fields(images(t))[0], 1, n); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"node", "mount-owner", "local"} {
+		eventually(t, settle, what+" runs on "+name, func() error {
+			pods, err := readyPods("kube-system", "csi.replicated.tak-os.org/component="+what)
+			if err != nil {
+				return err
+			}
+			for _, p := range pods {
+				if p.Spec.NodeName == name {
+					return nil
+				}
+			}
+			return errors.New(whyNot("kube-system"))
+		})
+	}
+	return name
 }

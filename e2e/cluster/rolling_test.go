@@ -31,7 +31,7 @@ func TestRollingUpdate(t *testing.T) {
 
 	before := images(t)
 	begin := time.Now()
-	if err := install.Manifests(ctx, setup.kubectl, install.ProductImage("second"), true); err != nil {
+	if err := install.Manifests(ctx, setup.kubectl, install.ProductImage("second"), install.Registrar); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range []string{"daemonset/tak-replicated-local", "daemonset/tak-replicated-per-node", "daemonset/tak-replicated-node", "daemonset/tak-replicated-mount-owner", "deployment/tak-replicated-manager"} {

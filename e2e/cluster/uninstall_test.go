@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"tak-os.org/tak-replicated/e2e/cluster/install"
 )
@@ -25,7 +26,8 @@ func TestUninstall(t *testing.T) {
 		return err
 	})
 	image := strings.Fields(images(t))[0]
-	if err := install.Uninstall(t.Context(), setup.kubectl, image, true); err != nil {
+	setup.ended = time.Now()
+	if err := install.Uninstall(t.Context(), setup.kubectl, image, install.Registrar); err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"namespaces", "customresourcedefinitions", "csidrivers", "storageclasses", "clusterroles", "clusterrolebindings"} {

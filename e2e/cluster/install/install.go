@@ -157,11 +157,12 @@ func Product(ctx context.Context, c *lab.Cluster, label string, logf programs.Lo
 		return err
 	}
 	logf("%5.1f s image", time.Since(begin).Seconds())
-	return Manifests(ctx, c.Kubectl, ProductImage(label), true)
+	return Manifests(ctx, c.Kubectl, ProductImage(label), Registrar)
 }
 
 // overlay names the image, also the one of worker Pods, as docs/administrator-guide.md has it.
 const overlay = `resources: [%s]
+components: [%s]
 images: [{name: %s, newName: %s, newTag: %q}]
 replacements:
   - source: {kind: Deployment, name: tak-replicated-manager, fieldPath: "spec.template.spec.containers.[name=manager].image"}
@@ -173,19 +174,26 @@ replacements:
 // Kubectl makes a kubectl command.
 type Kubectl func(ctx context.Context, args ...string) *exec.Cmd
 
-// Manifests applies manifests/ with an image; with ownRegistrar the overlay that needs no other sidecar.
-func Manifests(ctx context.Context, kubectl Kubectl, image string, ownRegistrar bool) error {
-	return withOverlay(image, ownRegistrar, func(dir string) error { return output(kubectl(ctx, "apply", "-k", dir)) })
+// Components of manifests/ that can be combined.
+const (
+	Registrar  = "registrar"   // needs no sidecar but the provisioner
+	PodRuntime = "pod-runtime" // new volumes run in worker Pods
+)
+
+// Manifests applies manifests/ with an image and components.
+func Manifests(ctx context.Context, kubectl Kubectl, image string, components ...string) error {
+	return WithOverlay(image, components, func(dir string) error { return output(kubectl(ctx, "apply", "-k", dir)) })
 }
 
 // Uninstall deletes what Manifests applied.
-func Uninstall(ctx context.Context, kubectl Kubectl, image string, ownRegistrar bool) error {
-	return withOverlay(image, ownRegistrar, func(dir string) error {
+func Uninstall(ctx context.Context, kubectl Kubectl, image string, components ...string) error {
+	return WithOverlay(image, components, func(dir string) error {
 		return output(kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=60s"))
 	})
 }
 
-func withOverlay(image string, ownRegistrar bool, do func(dir string) error) error {
+// WithOverlay makes a folder that can be applied, for as long as do runs.
+func WithOverlay(image string, components []string, do func(dir string) error) error {
 	root, err := Root()
 	if err != nil {
 		return err
@@ -195,17 +203,17 @@ func withOverlay(image string, ownRegistrar bool, do func(dir string) error) err
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	base := "manifests"
-	if ownRegistrar {
-		base = "manifests/overlays/registrar"
-	}
 	// A base has to be named by a relative path.
-	rel, err := filepath.Rel(dir, filepath.Join(root, base))
+	base, err := filepath.Rel(dir, filepath.Join(root, "manifests"))
 	if err != nil {
 		return err
 	}
+	var parts []string
+	for _, c := range components {
+		parts = append(parts, filepath.Join(base, "components", c))
+	}
 	name, tag, _ := strings.Cut(image, ":")
-	text := fmt.Sprintf(overlay, rel, productImage, name, tag)
+	text := fmt.Sprintf(overlay, base, strings.Join(parts, ", "), productImage, name, tag)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}

@@ -26,11 +26,14 @@ const WorkloadImage = "tak-os.org/e2e-workload:1"
 // Options of a cluster.
 type Options struct {
 	Dir       string        // where it keeps everything; on a file system that overlayfs can use
-	Nodes     int           // 1 to 9
+	Nodes     int           // 1 to mostNodes
 	NodeGrace time.Duration // after which a silent node counts as gone
 	Images    []string      // archives that every node has at boot, one of them WorkloadImage
 	Logf      programs.Logf
 }
+
+// mostNodes bounds a cluster. Each of them has its certificates from the start, whether it ever boots or not.
+const mostNodes = 9
 
 // Cluster is a running cluster.
 type Cluster struct {
@@ -113,7 +116,7 @@ func (c *Cluster) makeDirs(o Options) error {
 	if err := os.WriteFile(filepath.Join(c.dir, "cluster.env"), []byte(env), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "nodes", "count"), []byte(strconv.Itoa(c.nodes)), 0o644); err != nil {
+	if err := c.noteCount(); err != nil {
 		return err
 	}
 	return fs.WalkDir(scripts, ".", func(p string, d fs.DirEntry, err error) error {
@@ -126,6 +129,11 @@ func (c *Cluster) makeDirs(o Options) error {
 		}
 		return os.WriteFile(filepath.Join(c.dir, p), b, 0o755)
 	})
+}
+
+// noteCount notes how many nodes there are, for who opens the cluster.
+func (c *Cluster) noteCount() error {
+	return os.WriteFile(filepath.Join(c.dir, "nodes", "count"), []byte(strconv.Itoa(c.nodes)), 0o644)
 }
 
 func (c *Cluster) script(name string) string { return filepath.Join(c.dir, "scripts", name) }
@@ -192,6 +200,9 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 
 // Kubeconfig is the administrator's file; it works in the hub.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig", "admin.conf") }
+
+// AuditLog is the API server's: what ServiceAccounts of kube-system asked for, a JSON object a line.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "logs", "audit.log") }
 
 // Program is the file of one of the cluster's programs.
 func (c *Cluster) Program(name string) string { return filepath.Join(c.dir, "bin", name) }
@@ -265,6 +276,30 @@ func (c *Cluster) Load(ctx context.Context, archive string) error {
 		if err != nil {
 			return fmt.Errorf("load %s into %s: %w: %s", filepath.Base(archive), NodeName(i), err, out)
 		}
+	}
+	return nil
+}
+
+// CopyImage gives an image that one node has to another.
+func (c *Cluster) CopyImage(ctx context.Context, image string, from, to int) error {
+	give, err := c.Exec(ctx, from, "ctr", "-n", "k8s.io", "images", "export", "-", image)
+	if err != nil {
+		return err
+	}
+	take, err := c.Exec(ctx, to, "ctr", "-n", "k8s.io", "images", "import", "--local", "-")
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	give.Stderr, take.Stdout, take.Stderr = &said, &said, &said
+	if take.Stdin, err = give.StdoutPipe(); err != nil {
+		return err
+	}
+	if err := take.Start(); err != nil {
+		return err
+	}
+	if err := errors.Join(give.Run(), take.Wait()); err != nil {
+		return fmt.Errorf("copy %s from %s to %s: %w: %s", image, NodeName(from), NodeName(to), err, said.Bytes())
 	}
 	return nil
 }

@@ -41,10 +41,11 @@ func runAll(lines []string) error {
 	return nil
 }
 
+// The nodes' frames pass the bridge's netfilter: kube-proxy and Cut need it.
+const forward = " sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1"
+
 // makeNetwork makes the hub, its bridge, and a namespace a node with a link to it.
 func (c *Cluster) makeNetwork() error {
-	// The nodes' frames pass the bridge's netfilter: kube-proxy and Cut need it.
-	const forward = " sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1"
 	lines := []string{
 		"ip netns add " + hub,
 		"ip -n " + hub + " link set lo up",
@@ -53,25 +54,37 @@ func (c *Cluster) makeNetwork() error {
 		"ip -n " + hub + " link set br0 up",
 		"ip netns exec " + hub + forward,
 	}
+	if err := runAll(lines); err != nil {
+		return err
+	}
 	for i := 1; i <= c.nodes; i++ {
-		ns := nodeNetns(i)
-		lines = append(lines,
-			"ip netns add "+ns,
-			"ip link add "+uplink(i)+" netns "+hub+" type veth peer name eth0 netns "+ns,
-			"ip -n "+hub+" link set "+uplink(i)+" master br0 up",
-			"ip -n "+ns+" link set lo up",
-			"ip -n "+ns+" addr add "+nodeIP(i)+"/24 dev eth0",
-			"ip -n "+ns+" link set eth0 up",
-			"ip -n "+ns+" route add default via "+hubIP,
-			"ip netns exec "+ns+forward,
-			"ip -n "+hub+" route add "+podCIDR(i)+" via "+nodeIP(i))
-		for j := 1; j <= c.nodes; j++ {
-			if j != i {
-				lines = append(lines, "ip -n "+ns+" route add "+podCIDR(j)+" via "+nodeIP(j))
-			}
+		if err := connect(i); err != nil {
+			return err
 		}
 	}
-	return runAll(append(lines, "ip -n "+hub+" route add "+serviceCIDR+" via "+nodeIP(1)))
+	return run("ip -n " + hub + " route add " + serviceCIDR + " via " + nodeIP(1))
+}
+
+// connect makes a node's network, with routes to and from the Pods of all nodes before it.
+func connect(i int) error {
+	ns := nodeNetns(i)
+	lines := []string{
+		"ip netns add " + ns,
+		"ip link add " + uplink(i) + " netns " + hub + " type veth peer name eth0 netns " + ns,
+		"ip -n " + hub + " link set " + uplink(i) + " master br0 up",
+		"ip -n " + ns + " link set lo up",
+		"ip -n " + ns + " addr add " + nodeIP(i) + "/24 dev eth0",
+		"ip -n " + ns + " link set eth0 up",
+		"ip -n " + ns + " route add default via " + hubIP,
+		"ip netns exec " + ns + forward,
+		"ip -n " + hub + " route add " + podCIDR(i) + " via " + nodeIP(i),
+	}
+	for j := 1; j < i; j++ {
+		lines = append(lines,
+			"ip -n "+ns+" route add "+podCIDR(j)+" via "+nodeIP(j),
+			"ip -n "+nodeNetns(j)+" route add "+podCIDR(i)+" via "+nodeIP(i))
+	}
+	return runAll(lines)
 }
 
 // removeNetwork removes every namespace of a cluster.

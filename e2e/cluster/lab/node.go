@@ -134,6 +134,38 @@ func (c *Cluster) Kill(node int) error {
 	return run("ip netns exec " + ns + " nft flush ruleset")
 }
 
+// Add boots one more node, and returns its number. It does not wait until the node is Ready.
+func (c *Cluster) Add() (node int, err error) {
+	node = c.nodes + 1
+	if node > mostNodes {
+		return 0, fmt.Errorf("a cluster has %d nodes at most", mostNodes)
+	}
+	if err := connect(node); err != nil {
+		return 0, err
+	}
+	c.nodes = node
+	return node, errors.Join(c.noteCount(), c.start(c.node(node)))
+}
+
+// Remove cuts the power of the node that was added last, for good, and takes its disk away.
+func (c *Cluster) Remove(node int) error {
+	if node != c.nodes {
+		return fmt.Errorf("node %d is not the last of %d", node, c.nodes)
+	}
+	if err := c.Kill(node); err != nil {
+		return err
+	}
+	lines := []string{"ip netns del " + nodeNetns(node), "ip -n " + hub + " route del " + podCIDR(node)}
+	for j := 1; j < node; j++ {
+		lines = append(lines, "ip -n "+nodeNetns(j)+" route del "+podCIDR(node))
+	}
+	if err := runAll(lines); err != nil {
+		return err
+	}
+	c.nodes--
+	return errors.Join(c.noteCount(), os.RemoveAll(filepath.Join(c.dir, "nodes", NodeName(node))))
+}
+
 // Start boots a node that was killed.
 func (c *Cluster) Start(node int) error {
 	if _, err := c.outerPid(NodeName(node)); err == nil {

@@ -158,7 +158,7 @@ func (c *Cluster) makePKI() error {
 		{"scheduler", pkix.Name{CommonName: "system:kube-scheduler"}, nil, nil},
 		{"proxy", pkix.Name{CommonName: "system:kube-proxy"}, nil, nil},
 	}
-	for i := 1; i <= c.nodes; i++ {
+	for i := 1; i <= mostNodes; i++ {
 		name := NodeName(i)
 		// The Node authorizer goes by this name.
 		clients = append(clients, identity{name, pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}}, nil, nil})
