@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -24,16 +25,18 @@ type streams struct {
 	last    uint64 // entry
 	open    map[uint64]*position
 	applied map[number]bool
+	counts  *Counts
 }
 
 type position struct {
 	epoch, seq uint64
 	ended      bool
 	broke      bool
+	everBroke  bool
 }
 
-func newStreams() *streams {
-	return &streams{open: map[uint64]*position{}, applied: map[number]bool{}}
+func newStreams(counts *Counts) *streams {
+	return &streams{open: map[uint64]*position{}, applied: map[number]bool{}, counts: counts}
 }
 
 // entry takes what a replica applies.
@@ -66,20 +69,25 @@ func (s *streams) item(it *fsop.Item) {
 	p := s.at(it.Session, it.Epoch)
 	if !p.ended && it.Epoch == p.epoch && it.Seq == p.seq+1 {
 		p.seq = it.Seq
-		p.follow(it.Op)
+		s.follow(p, it.Op)
 		s.applied[number{it.Session, it.Seq}] = !p.broke
 	}
 }
 
 // follow notes where the stream breaks because a disk got full after the session
 // was told how much room there is.
-func (p *position) follow(op fsop.Op) {
+func (s *streams) follow(p *position, op fsop.Op) {
 	switch o := op.(type) {
 	case *fsop.Mend:
 		p.broke = false
+		s.counts.Add("window: a stream is mended")
 	case *fsop.Ahead:
 		if _, refused := o.Op.(*fsop.Refuse); refused {
-			p.broke = true
+			p.broke, p.everBroke = true, true
+		}
+	case *fsop.Refuse:
+		if o.Errno == fsop.Again {
+			s.counts.Add("window: an operation gives way to others")
 		}
 	}
 }
@@ -99,10 +107,24 @@ type aheadLedger struct {
 	mu  sync.Mutex
 	tag uint64 // of the last Begin
 	of  map[uint64]number
+
+	counts *Counts
 }
 
-func newAheadLedger() *aheadLedger {
-	return &aheadLedger{Ledger: client.NewMemLedger(), of: map[uint64]number{}}
+func newAheadLedger(counts *Counts) *aheadLedger {
+	return &aheadLedger{Ledger: client.NewMemLedger(), of: map[uint64]number{}, counts: counts}
+}
+
+// worksAhead reports whether a client has answered anything that the log does
+// not have.
+func (cl *simClient) worksAhead() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return len(cl.mu.ledger.Queued()) > 0
+}
+
+func (w *world) worksAhead() bool {
+	return slices.ContainsFunc(w.mounts, (*simClient).worksAhead)
 }
 
 // Begin and Queue follow each other under the session's lock.
@@ -117,6 +139,7 @@ func (l *aheadLedger) Queue(seq uint64, op []byte) {
 	l.mu.Lock()
 	l.of[l.tag] = number{l.Identity().Session, seq}
 	l.mu.Unlock()
+	l.counts.Add("answered ahead of the log")
 	l.Ledger.Queue(seq, op)
 }
 
@@ -139,9 +162,8 @@ func (h *history) forget(s *streams, counts *Counts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	first := map[uint64]int64{} // by session: when the first operation that it lost was asked for
-	lost := func(r *record) bool { return r.ahead.seq != 0 && !r.out.unknown && !s.applied[r.ahead] }
 	for _, r := range h.ops {
-		if lost(r) {
+		if s.lost(r) {
 			counts.Add("operation ahead of the log is lost with its session")
 			if was, ok := first[r.ahead.session]; !ok || r.call < was {
 				first[r.ahead.session] = r.call
@@ -151,7 +173,7 @@ func (h *history) forget(s *streams, counts *Counts) {
 	kept := h.ops[:0]
 	for _, r := range h.ops {
 		since, any := first[r.asked]
-		if lost(r) || any && r.ret > since && !r.in.kind.mutation() {
+		if s.lost(r) || any && r.ret > since && !r.in.kind.mutation() {
 			continue
 		}
 		kept = append(kept, r)

@@ -3,5 +3,5 @@ package sim
 import "flag"
 
 func init() {
-	flag.IntVar(&queueOps, "ahead", 0, "how many operations each session may answer ahead of the log")
+	flag.IntVar(&aheadFlag, "ahead", aheadFlag, "how many operations each session may answer ahead of the log; -1: as the seed says")
 }

@@ -12,10 +12,6 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// queueOps is how many operations a session may answer ahead of the log; -ahead
-// sets it for all worlds of a run.
-var queueOps int
-
 // clients are all that ever were.
 type clients struct {
 	waiting atomic.Int64
@@ -53,7 +49,7 @@ func (w *world) newClient(index, life int) *simClient {
 		w: w, index: index, life: life, clock: newClock(w.start, 0.98+0.04*w.rand.Float64()),
 		rand: rand.New(rand.NewPCG(w.rand.Uint64(), 11)),
 	}
-	cl.mu.ledger = newAheadLedger()
+	cl.mu.ledger = newAheadLedger(&w.counts)
 	cl.mu.flying = map[uint64]bool{}
 	cl.serve()
 	return cl
@@ -71,7 +67,7 @@ func (cl *simClient) serve() {
 			return seed.Uint64()
 		},
 		Name: fmt.Sprintf("client %d/%d", cl.index, cl.life), QuorumWait: cl.w.plan.QuorumWait, Logger: cl.w.log,
-		Spawn: func(f func()) { go f() }, Limits: client.Limits{QueueOps: queueOps},
+		Spawn: func(f func()) { go f() }, Limits: client.Limits{QueueOps: cl.w.plan.QueueOps},
 	})
 	if err != nil {
 		cl.w.fail("client: %v", err)
@@ -117,6 +113,9 @@ func (cl *simClient) stop() {
 // takeover replaces the serving process.
 func (cl *simClient) takeover() {
 	cl.stop()
+	if cl.worksAhead() {
+		cl.w.counts.Add("window: server replaced with work ahead of the log")
+	}
 	cl.serve()
 }
 

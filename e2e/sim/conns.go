@@ -151,6 +151,9 @@ func (c *conn) sendDown(f frame) {
 		return
 	}
 	c.c.w.counts.Add("recall")
+	if c.cl.worksAhead() {
+		c.c.w.counts.Add("window: recall of a client that works ahead of the log")
+	}
 	for _, op := range c.asking {
 		if crosses(op, n.Inos) {
 			c.c.w.counts.Add("window: recall crossing a grant")

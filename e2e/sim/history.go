@@ -20,7 +20,8 @@ type history struct {
 	ops  []*record
 	lost map[uint64]bool // sessions whose end is in it
 	// seen is when a mutation of a session that was answered was called.
-	seen map[uint64]int64
+	seen  map[uint64]int64
+	syncs []*syncing
 	// locked are the areas in which a session asked for locks.
 	locked map[uint64]map[int]bool
 }
@@ -34,6 +35,7 @@ type record struct {
 	in        input
 	out       output
 
+	mount *simClient
 	asked uint64 // the session when it was asked
 	ahead number // of what was answered ahead of the log
 }

@@ -13,7 +13,7 @@ import (
 // areas is how many parts the filesystem has that nobody crosses: two directories
 // with names in each. Histories of each are checked by themselves.
 const (
-	areas       = 2
+	areas       = 3
 	namesPerDir = 3
 	nameCount   = 2 * namesPerDir
 )

@@ -72,13 +72,14 @@ type Plan struct {
 	QuorumWait time.Duration
 	Duration   time.Duration // until the last fault has begun
 	SmallDisk  bool          // writes may be refused for want of space
+	QueueOps   int           // operations that a session may answer ahead of the log
 	Faults     []Fault
 }
 
 // String lists the faults.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d replicas, quorum wait %v\n", p.Seed, p.Replicas, p.QuorumWait)
+	fmt.Fprintf(&b, "seed %d: %d replicas, quorum wait %v, %d operations ahead\n", p.Seed, p.Replicas, p.QuorumWait, p.QueueOps)
 	for i, f := range p.Faults {
 		fmt.Fprintf(&b, "  %2d  %v\n", i, f)
 	}
@@ -86,6 +87,13 @@ func (p *Plan) String() string {
 }
 
 const faultsFrom = time.Second
+
+// queueOps is how many operations sessions may answer ahead of the log, in the
+// worlds in which they do: as many as a mount owner's.
+const queueOps = 8192
+
+// aheadFlag sets how many in all worlds of a run; without it every seed decides.
+var aheadFlag = -1
 
 // themes are faults that a world has more of than of others, so that each is met
 // with itself and with a few others.
@@ -118,6 +126,11 @@ func MakePlan(seed uint64) Plan {
 	}
 	if r.IntN(4) == 0 {
 		p.QuorumWait = time.Duration(2+r.IntN(4)) * time.Second
+	}
+	if ahead := rand.New(rand.NewPCG(seed, 4)).IntN(2) * queueOps; aheadFlag < 0 {
+		p.QueueOps = ahead
+	} else {
+		p.QueueOps = aheadFlag
 	}
 	theme := themes[seed%uint64(len(themes))]
 	p.SmallDisk = slices.Contains(theme, FullDisk)

@@ -110,9 +110,7 @@ var bugs = []bug{
 // without. If the product has changed so that it is another world now, and with
 // -hunt, it looks for the first that does.
 func TestPlantedBugs(t *testing.T) {
-	if testing.Short() || inLab {
-		t.Skip("builds a program")
-	}
+	needsLab(t)
 	for _, b := range bugs {
 		if strings.Contains(b.name, *bugFlag) {
 			t.Run(b.name, func(t *testing.T) { find(t, b) })

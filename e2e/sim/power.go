@@ -25,9 +25,9 @@ type power struct {
 		cutFrom  string    // the first that counts is one whose path contains this
 		counting bool
 		keep     disk.Keep
-		failIn   int // syncs until one fails, 0: none
-		failed   bool
-		names    bool // it was the sync of a folder
+		failIn   int    // syncs until one fails, 0: none
+		failed   string // the call that has, empty: none
+		names    bool   // it was the sync of a folder
 		slow     time.Duration
 		wrote    map[string]int64 // where a file was written last
 		starting bool
@@ -79,7 +79,7 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 	sync := call.Op == disk.OpSync || call.Op == disk.OpSyncDir
 	if p.mu.failIn > 0 && sync {
 		if p.mu.failIn--; p.mu.failIn == 0 {
-			p.mu.failed, p.mu.names = true, call.Op == disk.OpSyncDir
+			p.mu.failed, p.mu.names = string(call.Op)+" "+call.Path, call.Op == disk.OpSyncDir
 			p.counts.Add("fault: sync failed, of " + class(call.Path))
 			return 0, syscall.EIO
 		}
@@ -164,6 +164,13 @@ func (p *power) failSync(n int) {
 }
 
 func (p *power) hasFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.failed != ""
+}
+
+// failure is the sync that has failed.
+func (p *power) failure() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.failed

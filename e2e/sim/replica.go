@@ -273,7 +273,7 @@ func (r *replica) look() {
 		r.restartAt = r.w.now() + time.Second
 		r.stoppedBy(p, err)
 	case p.power.hasFailed() && r.w.now() > r.w.failedAt[r]+5*time.Second && r.w.failedAt[r] > 0:
-		r.w.fail("replica %d goes on after a failed sync", r.member.ID)
+		r.w.fail("replica %d goes on after a failed %s", r.member.ID, p.power.failure())
 	case p.power.hasFailed() && r.w.failedAt[r] == 0:
 		r.w.failedAt[r] = r.w.now()
 	}

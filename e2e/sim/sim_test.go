@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seedsFlag   = flag.Int("seeds", 40, "how many seeds to run")
+	seedsFlag   = flag.Int("seeds", 0, "how many seeds to run; without it, or -for, no laboratory is built")
 	fromFlag    = flag.Uint64("from", 1, "the first seed")
 	seedFlag    = flag.Uint64("seed", 0, "run only this seed, and print what happens in it")
 	forFlag     = flag.Duration("for", 0, "run seeds for so long instead of -seeds")
@@ -27,6 +27,17 @@ var (
 	bugFlag     = flag.String("bug", "", "only planted bugs whose name contains this")
 	programFlag = flag.String("laboratory", "", "where the laboratory is kept, to be built only once; an absolute path")
 )
+
+// needsLab skips a test for which nobody asked: the first time, building the
+// laboratory takes minutes.
+func needsLab(t *testing.T) {
+	if inLab {
+		t.Skip("TestLab runs seeds here")
+	}
+	if *seedsFlag == 0 && *seedFlag == 0 && *forFlag == 0 && !*huntFlag {
+		t.Skip("builds a laboratory: -args -seeds 500")
+	}
+}
 
 // fullBatch is how many seeds have to hit every window.
 const fullBatch = 400
@@ -52,18 +63,14 @@ func check(res *Result) {
 // TestWorlds runs seeds, a processor each. A failure tells the seed and the faults
 // that it takes.
 func TestWorlds(t *testing.T) {
-	switch {
-	case inLab:
-		t.Skip("TestLab runs seeds here")
-	case *seedFlag != 0:
+	needsLab(t)
+	if *seedFlag != 0 {
 		cmd := labCommand(t, "", *seedFlag, 1, "-seed", strconv.FormatUint(*seedFlag, 10))
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			t.Error(err)
 		}
 		return
-	case testing.Short():
-		t.Skip("builds a program")
 	}
 	b := &batch{next: *fromFlag, end: *fromFlag + uint64(*seedsFlag), until: time.Now().Add(*forFlag)}
 	lab(t)
@@ -142,7 +149,10 @@ type labResult struct {
 const resultMark = "laboratory: "
 
 func labCommand(t *testing.T, bug string, from uint64, seeds int, more ...string) *exec.Cmd {
-	args := []string{"-test.run", "^TestLab$", "-test.v", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds), "-test.timeout", "20m"}
+	args := []string{
+		"-test.run", "^TestLab$", "-test.v", "-test.timeout", "20m",
+		"-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds), "-ahead", strconv.Itoa(aheadFlag),
+	}
 	cmd := exec.Command(lab(t), append(args, more...)...)
 	cmd.Env = append(os.Environ(), labVariable+"=1", "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=3GiB", bugVariable+"="+bug)
 	return cmd
@@ -211,9 +221,7 @@ func TestLab(t *testing.T) {
 // TestSameSeedSameHistory lives through worlds of every theme in two processes:
 // the same must happen in both, to the microsecond and in the same order.
 func TestSameSeedSameHistory(t *testing.T) {
-	if testing.Short() || inLab {
-		t.Skip("builds a program")
-	}
+	needsLab(t)
 	from, n := uint64(700), len(themes)
 	a, b := runLab(t, "", from, n), runLab(t, "", from, n)
 	if a.Failed != "" || a.Digest != b.Digest {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,34 +16,42 @@ type area struct {
 
 	mu   sync.Mutex
 	inos []fsop.Ino
+	// only has inodes that were made ahead of the log, and that nobody has seen
+	// but the client that made them. Others can't ask for these.
+	only map[fsop.Ino]*simClient
 }
 
-func (a *area) learn(inos ...fsop.Ino) {
+// learn notes what a client has seen; ahead: it has made it ahead of the log.
+func (a *area) learn(cl *simClient, ahead bool, inos ...fsop.Ino) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, ino := range inos {
-		if ino == 0 {
-			continue
-		}
-		known := false
-		for _, old := range a.inos {
-			known = known || old == ino
-		}
-		if !known {
+		switch {
+		case ino == 0:
+		case !slices.Contains(a.inos, ino):
 			a.inos = append(a.inos, ino)
+			if ahead {
+				a.only[ino] = cl
+			}
+		case a.only[ino] != cl:
+			delete(a.only, ino)
 		}
 	}
 }
 
-// pick is one of the newest inodes, 0 if there is none.
-func (a *area) pick(r *rand.Rand) fsop.Ino {
+// pick is one of the newest inodes that a client may know, 0 if there is none.
+func (a *area) pick(cl *simClient, r *rand.Rand) fsop.Ino {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := len(a.inos)
 	if n == 0 {
 		return 0
 	}
-	return a.inos[n-1-r.IntN(min(n, 4))]
+	ino := a.inos[n-1-r.IntN(min(n, 4))]
+	if maker := a.only[ino]; maker != nil && maker != cl {
+		return 0
+	}
+	return ino
 }
 
 // thread is one process that uses a mount.
@@ -54,6 +63,7 @@ type thread struct {
 
 	handle  uint64 // that it has open, 0: none
 	opened  fsop.Ino
+	since   int64            // when it was opened, in calls and returns
 	openIn  uint64           // session
 	place   int              // area of the handle
 	locks   map[fsop.Ino]int // that it has, and in which area
@@ -78,13 +88,13 @@ func (t *thread) run(ops int) {
 
 // one does one operation.
 func (t *thread) one() {
-	n := t.rand.IntN(areas)
+	n := t.where()
 	a := t.w.areas[n]
 	if t.handle != 0 && t.rand.IntN(3) == 0 {
 		t.throughHandle(t.place)
 		return
 	}
-	in := input{name: t.rand.IntN(nameCount), ino: a.pick(t.rand), serial: t.w.nextSerial()}
+	in := input{name: t.rand.IntN(nameCount), ino: a.pick(t.cl, t.rand), serial: t.w.nextSerial()}
 	in.to = (in.name + 1 + t.rand.IntN(nameCount-1)) % nameCount
 	kinds := []action{
 		doCreate, doCreate, doCreate, doLookup, doLookup, doLookup, doUnlink, doUnlink, doRename, doRename, doReadDir,
@@ -104,8 +114,21 @@ func (t *thread) one() {
 	t.do(n, in)
 }
 
+// where is the area of the next operation. Where sessions work ahead of the log,
+// each has one that others look into now and then, and goes to them as seldom.
+func (t *thread) where() int {
+	if t.w.plan.QueueOps == 0 || t.rand.IntN(10) == 0 {
+		return t.rand.IntN(areas)
+	}
+	return t.cl.index % areas
+}
+
 // throughHandle uses the file that is open.
 func (t *thread) throughHandle(n int) {
+	if t.rand.IntN(8) == 0 {
+		t.sync()
+		return
+	}
 	kinds := []action{doWrite, doAppend, doRead, doGetAttr, doTruncate}
 	in := input{kind: kinds[t.rand.IntN(len(kinds))], ino: t.opened, serial: t.w.nextSerial()}
 	t.details(&in)
@@ -215,7 +238,7 @@ func (t *thread) do(n int, in input) {
 	}
 	t.sameSession()
 	rec := w.history.begin(n, in, w.now())
-	rec.asked = t.cl.sessionID()
+	rec.mount, rec.asked = t.cl, t.cl.sessionID()
 	rep, err := t.cl.call(in.op(a), open, rec)
 	in.session = t.cl.sessionID()
 	in.held = handle != 0 && openIn == in.session && t.handle == handle
@@ -227,7 +250,7 @@ func (t *thread) do(n int, in input) {
 		t.sameSession()
 		return
 	}
-	if rep.Errno == fsop.EIO && queueOps > 0 && in.kind.mutation() {
+	if rep.Errno == fsop.EIO && w.plan.QueueOps > 0 && in.kind.mutation() {
 		return // behind an operation that came out otherwise than it was told
 	}
 	if rep.Errno == fsop.EIO && w.flipped {
@@ -243,8 +266,7 @@ func (t *thread) do(n int, in input) {
 		return
 	}
 	w.history.end(rec, in, out, w.now())
-	a.learn(out.attr.ino)
-	a.learn(out.names[:]...)
+	a.learn(t.cl, rec.ahead.seq != 0, append(out.names[:], out.attr.ino)...)
 	t.after(n, &in, &out, open)
 	t.sameSession()
 }
@@ -261,7 +283,7 @@ func (t *thread) after(n int, in *input, out *output, open uint64) {
 		if t.handle != 0 {
 			t.cl.ledger().Close(t.handle)
 		}
-		t.handle, t.opened, t.openIn, t.place = open, in.ino, in.session, n
+		t.handle, t.opened, t.openIn, t.place, t.since = open, in.ino, in.session, n, t.w.history.moment()
 	case in.kind == doLock && out.errno == fsop.EAGAIN:
 		t.w.counts.Add("window: lock refused")
 	case in.kind == doLock && in.lock == fsop.LockUnlock:
@@ -281,7 +303,11 @@ func (t *thread) sameSession() {
 		t.w.counts.Add("window: session lost")
 		t.w.history.sessionLost(t.session, true)
 		t.locks = map[fsop.Ino]int{}
-		t.handle = 0
+		if t.handle != 0 {
+			t.sync() // it is told what was lost
+			t.cl.ledger().Close(t.handle)
+			t.handle = 0
+		}
 	}
 	t.session = now
 }

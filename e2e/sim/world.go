@@ -91,11 +91,12 @@ type later struct {
 // settle is synctest.Wait.
 func Run(p Plan, settle func()) *Result {
 	w := &world{
-		plan: p, settle: settle, start: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 1)), streams: newStreams(),
+		plan: p, settle: settle, start: time.Now(), rand: rand.New(rand.NewPCG(p.Seed, 1)),
 		shared: tree.NewShared(1 << 20), rebuilds: newRebuilds(), history: newHistory(),
 		failedAt: map[*replica]time.Duration{}, fullUntil: map[*replica]time.Duration{},
 	}
 	w.mu.numbers = map[[3]uint64]bool{}
+	w.streams = newStreams(&w.counts)
 	w.net = transport.NewMemNetwork(rand.New(rand.NewPCG(w.rand.Uint64(), 2)))
 	w.conns = newConns(w, rand.New(rand.NewPCG(w.rand.Uint64(), 3)))
 	w.audit = newAudit(w)
@@ -109,6 +110,9 @@ func Run(p Plan, settle func()) *Result {
 // Check looks for an order in which the history fits. It has to be called outside
 // the bubble: it takes real time.
 func (r *Result) Check() {
+	if r.Err == nil {
+		r.Err = r.world.history.checkSyncs(r.world.streams)
+	}
 	if r.Err == nil {
 		r.world.history.forget(r.world.streams, r.Counts)
 		r.Err = r.world.history.check(r.Counts, r.world.plan.SmallDisk)
@@ -171,7 +175,7 @@ func (w *world) plant() {
 	go func() {
 		defer func() { made = true }()
 		for n := range w.areas {
-			a := &area{}
+			a := &area{only: map[fsop.Ino]*simClient{}}
 			for d := range a.dirs {
 				rep, err := w.mounts[0].call(&fsop.Create{Parent: fsop.Root, Name: fmt.Appendf(nil, "a%d-%d", n, d), Mode: fsop.TypeDir | 0o755, Excl: true}, 0, nil)
 				if err != nil || rep.Errno != fsop.OK {
@@ -334,6 +338,9 @@ func (w *world) leader() *replica {
 func (w *world) noteUnanswered(r *replica) {
 	if r.process != nil && r.process.machine.Leads() != 0 && w.clients.unanswered() > 0 {
 		w.counts.Add("window: coordinator down with unanswered operations")
+	}
+	if r.process != nil && r.process.machine.Leads() != 0 && w.worksAhead() {
+		w.counts.Add("window: coordinator down with work ahead of the log")
 	}
 }
 
