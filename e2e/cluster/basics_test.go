@@ -5,7 +5,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,26 +13,28 @@ import (
 	"time"
 )
 
-var fenced = regexp.MustCompile("(?s)```yaml\n(.*?)```")
-
-// TestGettingStarted does what docs/getting-started.md says, with its own objects, word for word: three Pods on three nodes
-// share one filesystem.
+// TestGettingStarted does what docs/getting-started.md says, with its own objects and commands, word for word: three Pods on three
+// nodes share one filesystem.
 func TestGettingStarted(t *testing.T) {
 	ns := namespace(t, "started")
-	text, err := os.ReadFile("../../docs/getting-started.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := fenced.FindAllStringSubmatch(string(text), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("the guide has %d blocks of YAML", len(blocks))
-	}
-	for _, b := range blocks {
-		if _, err := tryWith(b[1], "-n", ns, "apply", "-f", "-"); err != nil {
-			t.Fatalf("%v\n%s", err, b[1])
-		}
-	}
 	t.Cleanup(func() { _, _ = try("delete", "storageclass", "three-copies", "--ignore-not-found") })
+	d, applied := newDesk(t, ns), 0
+	for _, b := range documented(t, "getting-started.md", 6) {
+		if b[0] == "yaml" {
+			if _, err := tryWith(b[1], "-n", ns, "apply", "-f", "-"); err != nil {
+				t.Fatalf("%v\n%s", err, b[1])
+			}
+			applied++
+			continue
+		}
+		if applied == 3 { // now somebody looks at what runs
+			ready(t, ns, "app=site", 3)
+		}
+		d.types(t, b[1], "NAME", volumeIfThere(ns, "site-content"))
+	}
+	if applied != 3 {
+		t.Fatalf("the guide has %d blocks of YAML, not a class, a claim and a Deployment", applied)
+	}
 	pods := ready(t, ns, "app=site", 3)
 	nodes := map[string]bool{}
 	for _, p := range pods {

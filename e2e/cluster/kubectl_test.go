@@ -182,6 +182,12 @@ func whyNot(ns string) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
+// volumeIfThere is the same as volumeOf, and empty while the claim is not bound.
+func volumeIfThere(ns, claim string) string {
+	out, _ := try("-n", ns, "get", "pvc", claim, "--ignore-not-found", "-o", "jsonpath={.spec.volumeName}")
+	return out
+}
+
 // volumeOf is the name of the volume that a claim is bound to: its handle and its ReplicatedVolume's name.
 func volumeOf(t *testing.T, ns, claim string) string {
 	t.Helper()

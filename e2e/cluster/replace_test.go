@@ -242,6 +242,14 @@ func addNode(t *testing.T) (name string) {
 	}
 	name = lab.NodeName(n)
 	t.Cleanup(func() {
+		// What is on its disk only it can give back.
+		eventually(t, settle, "no volume is left on "+name, func() error {
+			out, err := try("get", "pv", "-o", "name")
+			if err == nil && out != "" {
+				err = errors.New(out)
+			}
+			return err
+		})
 		if err := setup.lab.Remove(n); err != nil {
 			t.Error(err)
 		}

@@ -194,15 +194,23 @@ func Uninstall(ctx context.Context, kubectl Kubectl, image string, components ..
 
 // WithOverlay makes a folder that can be applied, for as long as do runs.
 func WithOverlay(image string, components []string, do func(dir string) error) error {
-	root, err := Root()
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "tak-e2e-overlay")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if err := WriteOverlay(dir, image, components...); err != nil {
+		return err
+	}
+	return do(dir)
+}
+
+// WriteOverlay makes a folder one that can be applied.
+func WriteOverlay(dir, image string, components ...string) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
 	// A base has to be named by a relative path.
 	base, err := filepath.Rel(dir, filepath.Join(root, "manifests"))
 	if err != nil {
@@ -214,10 +222,7 @@ func WithOverlay(image string, components []string, do func(dir string) error) e
 	}
 	name, tag, _ := strings.Cut(image, ":")
 	text := fmt.Sprintf(overlay, base, strings.Join(parts, ", "), productImage, name, tag)
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
-		return err
-	}
-	return do(dir)
+	return os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644)
 }
 
 // Apply applies objects given as YAML.

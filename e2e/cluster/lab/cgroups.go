@@ -2,10 +2,12 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,6 +72,29 @@ func (g *cgroups) make(name string) ([]string, error) {
 	return dirs, nil
 }
 
+// leave takes the process that waits for a node's pid 1 out of the node's cgroup, once it has made that pid 1: in version 2 a cgroup with
+// processes of its own can't give controllers to those below it, as the kubelet wants. The node waits for this.
+func (g *cgroups) leave(pid int) error {
+	if !g.v2 {
+		return nil
+	}
+	outside := filepath.Join(g.base[""], "outside")
+	if err := os.MkdirAll(outside, 0o755); err != nil {
+		return err
+	}
+	for range 200 {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			return err
+		}
+		if len(b) > 0 {
+			return os.WriteFile(filepath.Join(outside, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("process %d has made no pid 1", pid)
+}
+
 // inherit fills a new cpuset of version 1: no process could enter it.
 func inherit(hierarchy, dir string) error {
 	if hierarchy != "cpuset" {
@@ -87,6 +112,9 @@ func inherit(hierarchy, dir string) error {
 	return nil
 }
 
+// kubeletNeeds are the controllers of version 2 without which no kubelet starts.
+var kubeletNeeds = []string{"cpu", "cpuset", "memory", "pids"}
+
 // delegate gives all controllers from each folder to the next.
 func delegate(dirs ...string) error {
 	for _, dir := range dirs[:len(dirs)-1] {
@@ -94,9 +122,16 @@ func delegate(dirs ...string) error {
 		if err != nil {
 			return err
 		}
+		for _, c := range kubeletNeeds {
+			if !slices.Contains(strings.Fields(string(b)), c) {
+				return fmt.Errorf("%s has no cgroup controller %s, which the kubelet needs: %q", dir, c, b)
+			}
+		}
 		for c := range strings.FieldsSeq(string(b)) {
-			// One that can't be given is missed by the kubelet, which says so.
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+			err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
+			if err != nil && slices.Contains(kubeletNeeds, c) {
+				return fmt.Errorf("give cgroup controller %s to those below %s (in a container its own processes are in the way): %w", c, dir, err)
+			}
 		}
 	}
 	return nil

@@ -82,6 +82,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 		what string
 		do   func() error
 	}{
+		{"kernel", prepareKernel},
 		{"folders", func() error { return c.makeDirs(o) }},
 		{"programs", func() error { return c.placePrograms(ctx, o.Logf) }},
 		{"images", func() error { return placeFiles(filepath.Join(c.dir, "images"), o.Images) }},

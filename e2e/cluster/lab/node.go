@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,7 +56,13 @@ func (c *Cluster) start(p part) error {
 	}
 	pid := cmd.Process.Pid
 	go func() { _ = cmd.Wait() }() // reaped if this process is still there then
-	return os.WriteFile(c.pidFile(p.name), []byte(strconv.Itoa(pid)), 0o644)
+	if err := os.WriteFile(c.pidFile(p.name), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+		return err
+	}
+	if slices.Contains(p.unshare, "--cgroup") {
+		return c.cgroups.leave(pid)
+	}
+	return nil
 }
 
 var errNotRunning = errors.New("it is not running")

@@ -42,9 +42,13 @@ mount --make-rprivate dev
 # Mounted in the node's cgroup namespace: kubelet and runc see the node's own cgroup as the root.
 if [ "$CGROUP_VERSION" = 2 ]; then
   mount -t cgroup2 cgroup2 sys/fs/cgroup
-  # A cgroup that has processes can't give controllers to those below it.
+  # A cgroup that has processes can't give controllers to those below it. The one that started this is taken out from outside.
   mkdir -p sys/fs/cgroup/init
   echo 1 >sys/fs/cgroup/init/cgroup.procs
+  for _ in {1..100}; do
+    [ -n "$(cat sys/fs/cgroup/cgroup.procs)" ] || break
+    sleep 0.1
+  done
   for c in $(cat sys/fs/cgroup/cgroup.controllers); do echo "+$c" >sys/fs/cgroup/cgroup.subtree_control || true; done
 else
   mount -t tmpfs -o mode=755 cgroup sys/fs/cgroup
