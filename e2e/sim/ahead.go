@@ -26,6 +26,7 @@ type streams struct {
 	open    map[uint64]*position
 	applied map[number]bool
 	counts  *Counts
+	onEnd   func(session uint64)
 }
 
 type position struct {
@@ -35,8 +36,8 @@ type position struct {
 	everBroke  bool
 }
 
-func newStreams(counts *Counts) *streams {
-	return &streams{open: map[uint64]*position{}, applied: map[number]bool{}, counts: counts}
+func newStreams(counts *Counts, onEnd func(session uint64)) *streams {
+	return &streams{open: map[uint64]*position{}, applied: map[number]bool{}, counts: counts, onEnd: onEnd}
 }
 
 // entry takes what a replica applies.
@@ -62,6 +63,7 @@ func (s *streams) item(it *fsop.Item) {
 		s.at(o.Session, o.Epoch).epoch = o.Epoch
 	case *fsop.EvictSession:
 		s.at(o.Session, 0).ended = true
+		s.onEnd(o.Session)
 	}
 	if it.Session == 0 {
 		return

@@ -19,6 +19,7 @@ type audit struct {
 	places  map[uint64]place
 	terms   map[[32]byte]uint64
 	leaders map[uint64]*replica
+	chosen  map[uint64]*replica // who was elected in a term, where that was watched
 	digests map[uint64][32]byte
 	highest uint64
 }
@@ -30,7 +31,7 @@ type place struct {
 
 func newAudit(w *world) *audit {
 	return &audit{
-		w: w, places: map[uint64]place{}, terms: map[[32]byte]uint64{}, leaders: map[uint64]*replica{},
+		w: w, places: map[uint64]place{}, terms: map[[32]byte]uint64{}, leaders: map[uint64]*replica{}, chosen: map[uint64]*replica{},
 		digests: map[uint64][32]byte{},
 	}
 }
@@ -59,6 +60,16 @@ func (a *audit) applied(r *replica, e *raftlog.Entry) {
 	}
 	a.places[e.Index] = now
 	a.w.streams.entry(e)
+}
+
+// elected notes who takes itself for the leader of a term.
+func (a *audit) elected(r *replica, term uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old := a.chosen[term]; old != nil && old != r {
+		a.w.fail("replicas %d and %d are both elected in term %d", old.member.ID, r.member.ID, term)
+	}
+	a.chosen[term] = r
 }
 
 func (a *audit) leads(r *replica, term uint64) {

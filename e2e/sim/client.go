@@ -99,9 +99,9 @@ func (cl *simClient) serve() {
 	}()
 }
 
-// stop ends the serving process.
-func (cl *simClient) stop() {
-	cl.w.conns.breakOf(cl)
+// stop ends the serving process; late: what it has sent still arrives.
+func (cl *simClient) stop(late bool) {
+	cl.w.conns.breakOf(cl, late)
 	cl.clock.resume()
 	cl.mu.Lock()
 	cl.mu.stopped = cl.mu.session
@@ -111,8 +111,8 @@ func (cl *simClient) stop() {
 }
 
 // takeover replaces the serving process.
-func (cl *simClient) takeover() {
-	cl.stop()
+func (cl *simClient) takeover(late bool) {
+	cl.stop(late)
 	if cl.worksAhead() {
 		cl.w.counts.Add("window: server replaced with work ahead of the log")
 	}
@@ -124,7 +124,7 @@ func (cl *simClient) leave() {
 	cl.mu.Lock()
 	cl.mu.gone = true
 	cl.mu.Unlock()
-	cl.stop()
+	cl.stop(false)
 	close(cl.mu.renewed)
 }
 

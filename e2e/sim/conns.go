@@ -70,11 +70,17 @@ func (cl *simClient) Dial(ctx context.Context, m client.Member) (client.Wire, er
 	if r == nil || r.process == nil {
 		return nil, errors.New("connection refused")
 	}
-	if w.conns.isCut(cl, r, true) || w.conns.isCut(cl, r, false) || r.clock.isPaused() {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
 	p := r.process
+	for w.conns.isCut(cl, r, true) || w.conns.isCut(cl, r, false) || r.clock.isPaused() {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(5 * step):
+		}
+	}
+	if r.process != p {
+		return nil, errors.New("connection reset")
+	}
 	cs := w.conns
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -201,17 +207,18 @@ func (cs *conns) setLate(d time.Duration) {
 	cs.late = d
 }
 
-// breakOf ends a client's connections with all that is under way.
-func (cs *conns) breakOf(cl *simClient) {
-	cs.endThose(func(c *conn) bool { return c.cl == cl })
+// breakOf ends a client's connections with all that is under way; late: what the
+// client has sent still arrives.
+func (cs *conns) breakOf(cl *simClient, late bool) {
+	cs.endThose(late, func(c *conn) bool { return c.cl == cl })
 }
 
 // replicaGone ends the connections of a replica's process.
 func (cs *conns) replicaGone(r *replica) {
-	cs.endThose(func(c *conn) bool { return c.r == r })
+	cs.endThose(false, func(c *conn) bool { return c.r == r })
 }
 
-func (cs *conns) endThose(is func(*conn) bool) {
+func (cs *conns) endThose(late bool, is func(*conn) bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for _, c := range cs.all {
@@ -223,7 +230,12 @@ func (cs *conns) endThose(is func(*conn) bool) {
 				cs.w.counts.Add("window: answer lost")
 			}
 		}
-		c.ended, c.up, c.down = true, nil, nil
+		c.ended, c.down = true, nil
+		if !late {
+			c.up = nil
+		} else if len(c.up) > 0 {
+			cs.w.counts.Add("window: sent by a process that has ended")
+		}
 	}
 }
 

@@ -64,7 +64,13 @@ func (h *history) checkSyncs(s *streams) error {
 			continue
 		}
 		for _, y := range h.syncs {
-			if y.failed || y.mount != r.mount || r.ret > y.call {
+			if y.failed || r.ret > y.call {
+				continue
+			}
+			if y.mount != r.mount {
+				if r.in.ino == y.ino {
+					return fmt.Errorf("lost though another mount synced it at %v: %v at %v, operation %d of session %d", y.at, &r.in, r.at, r.ahead.seq, r.ahead.session)
+				}
 				continue
 			}
 			if y.asked == r.ahead.session && y.ended == y.asked && !s.open[y.asked].everBroke {

@@ -44,11 +44,14 @@ func newHistory() *history {
 	return &history{lost: map[uint64]bool{}, seen: map[uint64]int64{}, locked: map[uint64]map[int]bool{}}
 }
 
-func (h *history) begin(area int, in input, at time.Duration) *record {
+func (h *history) begin(area int, in input, cl *simClient, at time.Duration) *record {
+	asked := cl.sessionID()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now++
-	return &record{area: area, call: h.now, in: in, at: at}
+	r := &record{area: area, call: h.now, in: in, at: at, mount: cl, asked: asked}
+	h.lockedLocked(r)
+	return r
 }
 
 // end records an answer.
@@ -76,13 +79,15 @@ func (h *history) unknown(r *record, in input, at time.Duration) {
 }
 
 func (h *history) lockedLocked(r *record) {
-	if r.in.kind != doLock || r.in.session == 0 {
+	if r.in.kind != doLock {
 		return
 	}
-	if h.locked[r.in.session] == nil {
-		h.locked[r.in.session] = map[int]bool{}
+	for _, session := range []uint64{r.asked, r.in.session} {
+		if h.locked[session] == nil {
+			h.locked[session] = map[int]bool{}
+		}
+		h.locked[session][r.area] = true
 	}
-	h.locked[r.in.session][r.area] = true
 }
 
 // sessionLost records the end of a session, which lies between its last answered

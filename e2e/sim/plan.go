@@ -46,6 +46,11 @@ const (
 	HotOneWay   Kind = "leader hears nobody" // whoever leads then
 	Usurped     Kind = "elected twice"       // a leader is followed by another one, whose voters lose power and meet only the first
 	SlowApply   Kind = "slow to apply"       // A takes N ms for each batch of entries
+	SlowNaming  Kind = "slow checkpoints"    // A takes N ms from beginning a checkpoint to naming it
+	Bounced     Kind = "leads twice at once" // a leader hands over and is handed back while it applies
+	Stranded    Kind = "leader and client"   // client A is cut off, and whoever leads is killed
+	Stuck       Kind = "leader stuck"        // whoever leads applies nothing, and reaches nobody but client A
+	Asleep      Kind = "leader asleep"       // whoever leads, for long; client A reaches nobody else
 )
 
 // Fault is one thing that goes wrong, and when.
@@ -73,6 +78,7 @@ type Plan struct {
 	Duration   time.Duration // until the last fault has begun
 	SmallDisk  bool          // writes may be refused for want of space
 	QueueOps   int           // operations that a session may answer ahead of the log
+	Diet       diet          // what the threads do most
 	Faults     []Fault
 }
 
@@ -108,6 +114,8 @@ var themes = [][]Kind{
 	{AddMember, Replace, PowerCut, Isolated, HotCut},
 	{Blackout, HotPower, LostReplies, Transfer, SlowApply, Usurped},
 	{FlippedBits, PowerCut, HotCut, LostReplies},
+	{Bounced, Stranded, Stuck, Asleep, HotPower},
+	{SlowNaming, PowerCut, Kill, HotPower, SlowNaming, Behind},
 }
 
 // anyKind may come up in every world.
@@ -132,6 +140,7 @@ func MakePlan(seed uint64) Plan {
 	} else {
 		p.QueueOps = aheadFlag
 	}
+	p.Diet = []diet{plain, plain, plain, orphans, locks}[rand.New(rand.NewPCG(seed, 6)).IntN(5)]
 	theme := themes[seed%uint64(len(themes))]
 	p.SmallDisk = slices.Contains(theme, FullDisk)
 	at := faultsFrom
@@ -160,6 +169,18 @@ func (p *Plan) add(r *rand.Rand, at time.Duration, kind Kind) {
 		f.N = r.IntN(6)
 	case SlowDisk:
 		f.N = []int{5, 40, 300, 2600}[r.IntN(4)]
+	case SlowNaming:
+		f.N = 500 + r.IntN(2500)
+		f.For = 4 * time.Second
+	case Stranded:
+		f.A = r.IntN(p.Clients)
+		f.For = 2 * time.Second
+	case Stuck:
+		f.A = r.IntN(p.Clients)
+		f.For = 7 * time.Second
+	case Asleep:
+		f.A = r.IntN(p.Clients)
+		f.For = 6500*time.Millisecond + f.For
 	case SlowApply:
 		f.N = 20 + r.IntN(1500)
 	case FullDisk:
@@ -200,7 +221,7 @@ func (p *Plan) fits(kind Kind) bool {
 			}
 		}
 		return p.Replicas >= 2 && n < 3
-	case Behind, CutInstall, Usurped:
+	case Behind, CutInstall, Usurped, Bounced, Stranded, Stuck, Asleep:
 		return p.Replicas >= 3
 	}
 	return true

@@ -22,10 +22,10 @@ var bugs = []bug{
 	{"acknowledged before it is synced", 13, []edit{
 		{"raftlog/persist.go", "\tif len(batches) > 0 || vote", "\tif BUG {\n\t\tresponses = p.answer(responses)\n\t}\n\tif len(batches) > 0 || vote"},
 	}},
-	{"votes twice: a vote is not kept", 0, []edit{
+	{"votes twice: a vote is not kept", 2, []edit{
 		{"raftlog/persist.go", "len(batches) > 0 || vote {", "len(batches) > 0 || vote && !BUG {"},
 	}},
-	{"proposes in another term", 0, []edit{
+	{"proposes in another term", 46, []edit{
 		{"raftlog/core.go", "p.term == c.led && c.role == RoleLeader", "(p.term == c.led || BUG) && c.role == RoleLeader"},
 		{"raftlog/group.go", "if term == 0 || g.leading.Load() != term {", "if term == 0 || g.leading.Load() != term && !BUG {"},
 	}},
@@ -68,10 +68,7 @@ var bugs = []bug{
 	}},
 	{"a repeated operation is applied again", 0, []edit{
 		{"fusefs/tree/session.go", "\tcase it.Seq <= s.seq:\n", "\tcase it.Seq <= s.seq && BUG:\n\t\treturn Applied, x.session(it.Session)\n\tcase it.Seq <= s.seq:\n"},
-	}},
-	{"older servers of a session are not refused", 0, []edit{
-		{"fusefs/tree/session.go", "it.Epoch != s.epoch || ", "it.Epoch != s.epoch && !BUG || "},
-		{"fusefs/client/inherit.go", "\tid.Epoch++\n", "\tif !BUG {\n\t\tid.Epoch++\n\t}\n"},
+		{"fusefs/coord/session.go", "s = &session{id: sid, next: info.LastSeq + 1,", "s = &session{id: sid, next: map[bool]uint64{false: info.LastSeq + 1, true: max(info.LastSeq, 1)}[BUG],"},
 	}},
 	{"leases outlive their term", 112, []edit{
 		{"fusefs/client/link.go", "\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10", "\tif BUG {\n\t\treturn time.Duration(ttlMillis) * time.Millisecond * 9\n\t}\n\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10"},
@@ -83,8 +80,8 @@ var bugs = []bug{
 	{"writes do not wait for leases of the term before", 0, []edit{
 		{"fusefs/coord/coordinator.go", "c.graceEnds = c.cfg.Clock.Mono() + c.limits.TTL", "c.graceEnds = c.cfg.Clock.Mono() + c.limits.TTL\n\tif BUG {\n\t\tc.graceEnds = c.cfg.Clock.Mono()\n\t}"},
 	}},
-	{"a read is not confirmed by a quorum", 0, []edit{
-		{"fusefs/coord/query.go", "if _, failure := c.confirm(); failure != nil {", "if BUG {\n\t} else if _, failure := c.confirm(); failure != nil {"},
+	{"authority is not confirmed by a quorum", 0, []edit{
+		{"fusefs/coord/session.go", "\tindex, err := c.cfg.Log.ReadIndex(ctx)\n", "\tif BUG {\n\t\tindex, _ := c.cfg.Tree.Applied()\n\t\treturn index, nil\n\t}\n\tindex, err := c.cfg.Log.ReadIndex(ctx)\n"},
 	}},
 	{"a session is kept without a quorum", 0, []edit{
 		{"fusefs/coord/session.go", "\t\t\t_, failure = c.confirm()\n", "\t\t\tif !BUG {\n\t\t\t\t_, failure = c.confirm()\n\t\t\t}\n"},
@@ -103,6 +100,42 @@ var bugs = []bug{
 	}},
 	{"a number that was given up is used again", 0, []edit{
 		{"fusefs/client/inherit.go", "s.mu.next = h.last + 1", "s.mu.next = h.last + 1\n\tif BUG {\n\t\ts.mu.next = max(h.last, 1)\n\t}"},
+	}},
+	{"a lease is granted while it is recalled", 0, []edit{
+		{"fusefs/coord/lease.go", "going || c.wanted[ino] > 0 {", "going || c.wanted[ino] > 0 && !BUG {"},
+	}},
+	{"an exclusive lease is granted beside others", 0, []edit{
+		{"fusefs/coord/lease.go", "alone = alone && others == 0", "alone = alone && (others == 0 || BUG)"},
+	}},
+	{"a query does not recall exclusive leases", 0, []edit{
+		{"fusefs/coord/query.go", "\tcase len(asked) > 0:\n", "\tcase len(asked) > 0 && !BUG:\n"},
+	}},
+	{"a query is answered though an exclusive lease has ended meanwhile", 0, []edit{
+		{"fusefs/coord/query.go", "\tcase c.yielded != yielded:\n", "\tcase c.yielded != yielded && !BUG:\n"},
+	}},
+	{"a recall is acknowledged before what was answered is applied", 0, []edit{
+		{"fusefs/client/ahead.go", "\tif r.after == 0 {\n\t\ts.yield(r)", "\tif r.after == 0 || BUG {\n\t\ts.yield(r)"},
+	}},
+	{"operations are answered ahead of the log during a recall", 0, []edit{
+		{"fusefs/client/ahead.go", "\ts.cache.share(n.Inos)\n", "\tif !BUG {\n\t\ts.cache.share(n.Inos)\n\t}\n"},
+	}},
+	{"whoever has exclusive leases is not ended with its term", 0, []edit{
+		{"fusefs/coord/exclusive.go", "\t\t\tcase h.leases[ino]:\n", "\t\t\tcase h.leases[ino] && !BUG:\n"},
+	}},
+	{"queries do not wait for those who worked ahead before an election", 0, []edit{
+		{"fusefs/coord/exclusive.go", "\t\tif ahead {\n", "\t\tif ahead && !BUG {\n"},
+	}},
+	{"what a session has queued does not come first when it attaches", 0, []edit{
+		{"fusefs/coord/session.go", "\t\ts.flushTo = a.Queued ", "\t\ts.flushTo = map[bool]uint64{false: a.Queued}[BUG] "},
+	}},
+	{"fsync does not wait", 0, []edit{
+		{"fusefs/client/ahead.go", "if a.ops == 0 || a.done >= upTo {", "if a.ops == 0 || a.done >= upTo || BUG {"},
+	}},
+	{"the next server does not know what was answered", 0, []edit{
+		{"fusefs/client/inherit.go", "range s.cfg.Ledger.Queued() {", "range map[bool][]Queued{false: s.cfg.Ledger.Queued()}[BUG] {"},
+	}},
+	{"a broken stream goes on", 0, []edit{
+		{"fusefs/tree/op_ahead.go", "\t\ts.broke = s.seq\n", "\t\tif !BUG {\n\t\t\ts.broke = s.seq\n\t\t}\n"},
 	}},
 }
 

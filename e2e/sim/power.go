@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ type power struct {
 	mem    *disk.Mem
 	counts *Counts
 	gone   chan struct{} // closed when the power is
+	vain   atomic.Int64  // calls since then
 
 	mu struct {
 		sync.Mutex
@@ -54,9 +56,22 @@ func (p *power) before(call disk.Call) error {
 		time.Sleep(slow)
 	}
 	if err == disk.ErrPowerOff {
-		runtime.Gosched() // pebble tries again for ever, and who ends it has to have its turn
+		p.afterCut()
 	}
 	return err
+}
+
+// afterCut gives others their turn: pebble tries again for ever. A store that did
+// not open nobody closes; its goroutine ends when the world has lived on for long.
+func (p *power) afterCut() {
+	switch n := p.vain.Add(1); {
+	case n > 20000:
+		runtime.Goexit()
+	case n > 500:
+		time.Sleep(step)
+	default:
+		runtime.Gosched()
+	}
 }
 
 func (p *power) decide(call disk.Call) (slow time.Duration, err error) {

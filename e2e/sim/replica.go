@@ -327,15 +327,19 @@ func (d door) WaitApplied(ctx context.Context, index uint64) error {
 // watched is the machine under the eyes of the audit.
 type watched struct {
 	*worker.Machine
-	p     *process
-	delay atomic.Int64 // of each call of Apply, in ms
+	p      *process
+	delay  atomic.Int64 // of each call of Apply, in ms
+	asleep atomic.Int64 // calls that are being delayed
+	naming atomic.Int64 // delay of each checkpoint before it is named, in ms
 }
 
 var _ raftlog.Machine = (*watched)(nil)
 
 func (m *watched) Apply(entries []raftlog.Entry) error {
 	if d := m.delay.Load(); d > 0 {
-		time.Sleep(time.Duration(d) * time.Millisecond)
+		m.asleep.Add(1)
+		sleep(m.p.power.gone, time.Duration(d)*time.Millisecond)
+		m.asleep.Add(-1)
 	}
 	for i := range entries {
 		m.p.r.w.audit.applied(m.p.r, &entries[i])
@@ -347,6 +351,26 @@ func (m *watched) Apply(entries []raftlog.Entry) error {
 		}
 	}
 	return nil
+}
+
+// sleep ends early when the power goes.
+func sleep(gone <-chan struct{}, d time.Duration) {
+	select {
+	case <-gone:
+	case <-time.After(d):
+	}
+}
+
+func (m *watched) BeginCheckpoint(extra []byte) (func(context.Context) (uint64, error), error) {
+	finish, err := m.Machine.BeginCheckpoint(extra)
+	if d := m.naming.Load(); err == nil && d > 0 {
+		return func(ctx context.Context) (uint64, error) {
+			sleep(ctx.Done(), time.Duration(d)*time.Millisecond)
+			m.p.r.w.counts.Add("window: checkpoint named late")
+			return finish(ctx)
+		}, nil
+	}
+	return finish, err
 }
 
 func (m *watched) Lead(term uint64) {

@@ -22,6 +22,11 @@ func (w *world) strike(f *Fault) {
 	case ClientCut, ClientFrom, ClientPause, LostReplies, Takeover, ClientGone:
 		w.strikeClient(f, w.mounts[f.A])
 		return
+	case Bounced, Stranded, Stuck, Asleep:
+		if lead := w.leader(); lead != nil {
+			w.strikeLeader(f, lead, w.mounts[f.A%len(w.mounts)])
+		}
+		return
 	case AddMember, Replace:
 		w.changeMembers(f)
 		return
@@ -106,6 +111,9 @@ func (w *world) strikeProcess(f *Fault, p *process) {
 	case SlowApply:
 		p.machine.delay.Store(int64(f.N))
 		w.after(f.For, func() { p.machine.delay.Store(0) })
+	case SlowNaming:
+		p.machine.naming.Store(int64(f.N))
+		w.after(f.For, func() { p.machine.naming.Store(0) })
 	case FullDisk:
 		w.fill(f, p.r)
 	case Transfer:
@@ -130,33 +138,6 @@ func (w *world) isolate(r *replica, d time.Duration) {
 			w.cutFor(o, r, d)
 		}
 	}
-}
-
-// usurp cuts a leader off until another one is elected. Then that one is cut off,
-// those who voted for it lose power, and only the first is left to talk to: it
-// stands for the same term, for which they have a vote no more.
-func (w *world) usurp(f *Fault, first *replica) {
-	w.isolate(first, 3*time.Second)
-	var look func()
-	look = func() {
-		second := w.leader()
-		switch {
-		case w.now() > f.At+3*time.Second || first.process == nil:
-		case second == nil || second == first:
-			w.after(step, look)
-		default:
-			w.counts.Add("window: voters lose power after an election")
-			w.isolate(second, 3*time.Second)
-			for _, r := range w.replicas {
-				if r != first && r != second {
-					r.powerCut(disk.Keep(f.N%3), 0)
-					w.net.Heal(first.member.ID, r.member.ID)
-					w.net.Heal(r.member.ID, first.member.ID)
-				}
-			}
-		}
-	}
-	look()
 }
 
 func (w *world) halves(f *Fault) {
@@ -210,9 +191,9 @@ func (w *world) strikeClient(f *Fault, cl *simClient) {
 		cl.clock.pause()
 		w.after(f.For, cl.clock.resume)
 	case LostReplies:
-		w.conns.breakOf(cl)
+		w.conns.breakOf(cl, false)
 	case Takeover:
-		cl.takeover()
+		cl.takeover(f.N%2 == 0)
 	case ClientGone:
 		session := cl.sessionID()
 		cl.leave()

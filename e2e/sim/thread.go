@@ -96,11 +96,7 @@ func (t *thread) one() {
 	}
 	in := input{name: t.rand.IntN(nameCount), ino: a.pick(t.cl, t.rand), serial: t.w.nextSerial()}
 	in.to = (in.name + 1 + t.rand.IntN(nameCount-1)) % nameCount
-	kinds := []action{
-		doCreate, doCreate, doCreate, doLookup, doLookup, doLookup, doUnlink, doUnlink, doRename, doRename, doReadDir,
-		doGetAttr, doGetAttr, doOpen, doWrite, doAppend, doAppend, doRead, doRead, doTruncate, doPunch, doChmod, doSetXattr,
-		doGetXattr, doRemoveXattr, doLink, doLock, doLock,
-	}
+	kinds := t.w.plan.Diet.kinds()
 	in.kind = kinds[t.rand.IntN(len(kinds))]
 	if in.ino == 0 && in.kind > doCreate {
 		in.kind = doCreate
@@ -225,6 +221,11 @@ func (in *input) op(a *area) fsop.Op {
 
 func nameBytes(name int) []byte { return fmt.Append(nil, "n", name%namesPerDir) }
 
+// request is a query that opens nothing.
+func (t *thread) request(n int, in *input) *fsop.Request {
+	return &fsop.Request{Op: in.op(t.w.areas[n]), Tag: t.cl.tags.Add(1)}
+}
+
 // do performs an operation and records it.
 func (t *thread) do(n int, in input) {
 	w, a := t.w, t.w.areas[n]
@@ -237,8 +238,7 @@ func (t *thread) do(n int, in input) {
 		handle = 0
 	}
 	t.sameSession()
-	rec := w.history.begin(n, in, w.now())
-	rec.mount, rec.asked = t.cl, t.cl.sessionID()
+	rec := w.history.begin(n, in, t.cl, w.now())
 	rep, err := t.cl.call(in.op(a), open, rec)
 	in.session = t.cl.sessionID()
 	in.held = handle != 0 && openIn == in.session && t.handle == handle

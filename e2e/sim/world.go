@@ -96,7 +96,7 @@ func Run(p Plan, settle func()) *Result {
 		failedAt: map[*replica]time.Duration{}, fullUntil: map[*replica]time.Duration{},
 	}
 	w.mu.numbers = map[[3]uint64]bool{}
-	w.streams = newStreams(&w.counts)
+	w.streams = newStreams(&w.counts, func(session uint64) { w.history.sessionLost(session, true) })
 	w.net = transport.NewMemNetwork(rand.New(rand.NewPCG(w.rand.Uint64(), 2)))
 	w.conns = newConns(w, rand.New(rand.NewPCG(w.rand.Uint64(), 3)))
 	w.audit = newAudit(w)
@@ -186,6 +186,10 @@ func (w *world) plant() {
 			}
 			w.areas[n] = a
 		}
+		// Others know the directories without having looked them up.
+		if s, _ := w.mounts[0].present(); s.Sync(context.Background(), fsop.Root, 0) != nil {
+			w.fail("directories are not synced")
+		}
 	}()
 	w.until("directories", patience, func() bool { return made })
 }
@@ -204,6 +208,8 @@ func (w *world) startThreads(i int) {
 			t.run(w.plan.Ops)
 		}()
 	}
+	l := &thread{w: w, cl: w.mounts[i], number: w.plan.Threads, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 9))}
+	w.threads.Go(l.look)
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
@@ -384,6 +390,7 @@ func (w *world) heal() {
 		if r.process != nil {
 			r.process.power.calm()
 			r.process.machine.delay.Store(0)
+			r.process.machine.naming.Store(0)
 		}
 	}
 }
@@ -442,6 +449,7 @@ func (w *world) lookBack() {
 				t.do(n, input{kind: doGetAttr, ino: ino, serial: w.nextSerial()})
 				t.do(n, input{kind: doRead, ino: ino, serial: w.nextSerial()})
 				t.do(n, input{kind: doGetXattr, ino: ino, serial: w.nextSerial()})
+				t.do(n, input{kind: doLock, ino: ino, owner: 1, lock: fsop.LockWrite, serial: w.nextSerial()})
 			}
 		}
 	}()
