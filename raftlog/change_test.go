@@ -108,6 +108,10 @@ func TestOnlyMemberIsReplaced(t *testing.T) {
 	c.add(member(4), nil)
 	c.change(raftlog.Change{Add: member(4), Remove: 1})
 	c.change(raftlog.Change{Add: member(4), Remove: 1}) // repeated
+	c.until("the removed member knows", 500, c.nodes[0].wasRemoved)
+	if c.nodes[1].wasRemoved() {
+		t.Fatal("the member that took its place was removed, too")
+	}
 	c.nodes[0].gone()
 	lead = c.elect()
 	if got := lead.group.Members(); lead.id != 4 || len(got) != 1 || got[0].ID != 4 {
@@ -118,6 +122,15 @@ func TestOnlyMemberIsReplaced(t *testing.T) {
 		c.run(1)
 	}
 	c.converge(5000)
+}
+
+func (nd *node) wasRemoved() bool {
+	select {
+	case <-nd.group.Removed():
+		return true
+	default:
+		return false
+	}
 }
 
 // gone takes a removed replica out of the test.

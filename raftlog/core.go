@@ -355,10 +355,23 @@ func (c *core) releaseApplied(entries []*pb.Entry) {
 
 func (c *core) setMembership(m *membership) {
 	c.membership = m
+	c.noteRemoval()
 	c.log.Info("membership", zap.Any("members", m.members))
 	c.tellTransport()
 	if c.role != RoleLeader && c.role != RoleCandidate {
 		c.role = c.roleOf(raft.StateFollower)
+	}
+}
+
+// noteRemoval tells whoever waits for it that this replica was removed.
+func (c *core) noteRemoval() {
+	if !c.membership.isRemoved(c.id) {
+		return
+	}
+	select {
+	case <-c.g.removed:
+	default:
+		close(c.g.removed)
 	}
 }
 

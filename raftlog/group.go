@@ -26,6 +26,9 @@ type Group struct {
 	// manualTicks counts the calls of Tick.
 	manualTicks uint64
 
+	// removed is closed when this replica was removed.
+	removed chan struct{}
+
 	// leading is the term in which proposals are taken, 0 for none.
 	leading atomic.Uint64
 	// proposals and proposalBytes count what was proposed and is not applied.
@@ -178,6 +181,10 @@ func (g *Group) WaitApplied(ctx context.Context, index uint64) error {
 
 // Applied is the index that the machine has applied.
 func (g *Group) Applied() uint64 { return g.applied.load() }
+
+// Removed is closed once this replica has applied that it was a member and is no
+// more. The group goes on.
+func (g *Group) Removed() <-chan struct{} { return g.removed }
 
 // Status tells the group's state.
 func (g *Group) Status() Status {

@@ -164,6 +164,7 @@ func (o *opening) assemble() (*Group, error) {
 	}
 	g.openedEnd = entryID{end.Index, end.Term}
 	g.stop.done = make(chan struct{})
+	g.removed = make(chan struct{})
 	g.inbox.handover = make(chan struct{}, 1)
 	g.inbox.idle = sync.NewCond(&g.inbox)
 	g.applied.index.Store(o.index)
@@ -180,6 +181,7 @@ func (o *opening) assemble() (*Group, error) {
 		clock: clockwork{timing: cfg.Timing}, owed: map[uint64]*pb.Message{},
 	}
 	g.core = c
+	c.noteRemoval()
 	limits := cfg.Rebuilds
 	if limits == nil {
 		limits = snapshot.NewLimits(0, 0)

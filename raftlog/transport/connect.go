@@ -57,6 +57,7 @@ func (t *Transport) dialMessages(ctx context.Context, l *link, h Handler) error 
 	conn, ans, err := t.connect(ctx, l.member, id.Incarnation, p, framed.KindPeerMessage)
 	if err != nil {
 		l.dialled(err, t.cfg.Clock.Now(), t.cfg.Rand())
+		t.tellRefusal(err)
 		t.log.Debug("connect", zap.Uint64("member", l.member), zap.Error(err))
 		h.Unreachable(l.member, refused(err))
 		return err

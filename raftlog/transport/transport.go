@@ -75,11 +75,13 @@ type Transport struct {
 		barred map[uint64]bool
 	}
 	wg sync.WaitGroup
+	// refusals has something in it when a member has refused a connection.
+	refusals chan struct{}
 }
 
 // New returns a transport that sends nothing before Run.
 func New(cfg Config) *Transport {
-	t := &Transport{cfg: cfg, log: cfg.Log.Named("transport")}
+	t := &Transport{cfg: cfg, log: cfg.Log.Named("transport"), refusals: make(chan struct{}, 1)}
 	t.mu.links = map[uint64]*link{}
 	t.mu.barred = map[uint64]bool{}
 	return t
@@ -227,6 +229,21 @@ type PeerStatus struct {
 	Queued int
 	// LastError is why the last attempt to connect failed, if it did.
 	LastError error
+}
+
+// Refusals delivers something after a member has refused a connection; Status has
+// the reason. Refusals that nobody has taken yet count as one.
+func (t *Transport) Refusals() <-chan struct{} { return t.refusals }
+
+func (t *Transport) tellRefusal(err error) {
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return
+	}
+	select {
+	case t.refusals <- struct{}{}:
+	default:
+	}
 }
 
 // Status returns the state of all connections, in no particular order.

@@ -220,6 +220,7 @@ func TestMembershipChanges(t *testing.T) {
 		var refused *RefusedError
 		return errors.As(b.Status()[0].LastError, &refused) && refused.Verdict == Barred
 	})
+	<-b.Refusals()
 	again := v.start(raftlog.Member{ID: 3, Replica: "r3", Incarnation: 1})
 	now := []raftlog.Member{ms[0], {ID: 3, Replica: "r3", Incarnation: 1}}
 	a.SetMembers(now)

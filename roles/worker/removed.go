@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"tak-os.org/tak-replicated/raftlog/transport"
 )
@@ -26,23 +25,17 @@ func (replacedError) Is(target error) bool { return target == errReplaced }
 // ExitCode implements boot's choice of an exit code.
 func (replacedError) ExitCode() int { return ExitReplaced }
 
-// removedEvery is how often a worker looks whether it still is a member.
-const removedEvery = time.Second
-
 // watchRemoval ends the worker of a replica that was removed. It learns that from
 // the log, or, if it was away, from the others, who say so to nobody but a member
 // whose removal is committed.
 func (r *replica) watchRemoval(ctx context.Context) error {
-	tick := time.NewTicker(removedEvery)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
-		}
-		if r.group.Status().Removed {
+		case <-r.group.Removed():
 			return replacedError{}
+		case <-r.transport.Refusals():
 		}
 		for _, p := range r.transport.Status() {
 			var refused *transport.RefusedError

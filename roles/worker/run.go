@@ -296,13 +296,12 @@ var _ coord.Log = (*replica)(nil)
 
 func (r *replica) spawn(f func()) { r.spawned.Go(f) }
 
-// The coordinator's clockwork while there are sessions and while there are none,
-// and how often a replica that does not lead looks whether there are: traffic
-// wakes it by itself.
+// The clockwork of a coordinator and of a replica that does not lead while there
+// are sessions, and that of both while there are none: traffic wakes them by itself.
 const (
 	tickEvery   = 100 * time.Millisecond
-	idleEvery   = time.Second
-	followEvery = 3 * time.Second
+	followEvery = time.Second
+	idleEvery   = 3 * time.Second
 )
 
 // keepHouse drives the coordinator's terms, and tells the log whether there
@@ -324,9 +323,9 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		}
 		if r.machine.leads.Load() == 0 {
 			if busy {
-				timer.Reset(idleEvery)
-			} else {
 				timer.Reset(followEvery)
+			} else {
+				timer.Reset(idleEvery)
 			}
 			continue
 		}

@@ -2,8 +2,10 @@ package pki
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,6 +54,8 @@ type material struct {
 	token       string
 	tokenUntil  time.Time
 	server      *tls.Config
+	sum         [32]byte  // of the bundle
+	until       time.Time // something of it expires then
 }
 
 // NewCredentials reads the bundle once, and fails if it is not usable now.
@@ -135,12 +139,33 @@ func (c *Credentials) read() (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load credentials: %w", err)
 	}
+	// Hardly ever is it another one, and checking signatures takes its time.
+	sum := b.sum()
+	if cur := c.cur.Load(); cur != nil && cur.sum == sum && c.now().Before(cur.until) {
+		return cur, nil
+	}
 	m, err := newMaterial(b, c.now())
 	if err != nil {
 		return nil, fmt.Errorf("load credentials: %w", err)
 	}
 	m.server = serverConfig(m, c.now)
+	m.sum, m.until = sum, m.leaf.NotAfter
+	for _, a := range m.authorities {
+		if a.NotAfter.Before(m.until) {
+			m.until = a.NotAfter
+		}
+	}
 	return m, nil
+}
+
+// sum tells bundles apart.
+func (b *Bundle) sum() [32]byte {
+	h := sha256.New()
+	for _, part := range [][]byte{b.CA, b.Pair.Cert, b.Pair.Key, []byte(b.Token)} {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(part))))
+		h.Write(part)
+	}
+	return [32]byte(h.Sum(nil))
 }
 
 // newMaterial parses and checks a bundle as a stranger would check it.

@@ -550,3 +550,37 @@ func FuzzPEM(f *testing.F) {
 		_, _ = parseKey(key)
 	})
 }
+
+// TestReloadOfTheSame: credentials that have not changed are not checked again,
+// until something of them expires.
+func TestReloadOfTheSame(t *testing.T) {
+	now := time.Now()
+	clock := func() time.Time { return now }
+	ca, err := NewCA("v", clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := OpenDir(OSFiles(t.TempDir()), clock)
+	h := Holder{Role: RolePeer, Name: "r1"}
+	if _, err := dir.Renew(ca, h); err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCredentials(dir.Load(h.Role), clock, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := c.cur.Load()
+	if err := c.Reload(); err != nil || c.cur.Load() != first {
+		t.Fatalf("the same credentials were read anew: %v", err)
+	}
+	now = c.NotAfter().Add(time.Second)
+	if err := c.Reload(); err == nil {
+		t.Fatal("expired credentials were taken")
+	}
+	if renewed, err := dir.Renew(ca, h); err != nil || !renewed {
+		t.Fatal(renewed, err)
+	}
+	if err := c.Reload(); err != nil || c.cur.Load() == first {
+		t.Fatalf("renewed credentials were not taken: %v", err)
+	}
+}
