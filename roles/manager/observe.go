@@ -165,7 +165,7 @@ func (m *manager) observePVs(ctx context.Context, o *observed) error {
 func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	v := o.v
 	moving := v.Spec.Transition != nil && !v.Is(api.ConditionTransition)
-	replacing := v.Spec.Replacement != nil && !v.Is(api.ConditionReplacement) || joining(v) != nil
+	replacing := asksReplacement(v) || joining(v) != nil
 	placing := v.Spec.Reclaim == nil && (replacing || !v.Is(api.ConditionProvisioned))
 	leaving := len(v.Spec.Retired) > 0 || v.Status.Fence != nil
 	if !moving && !placing && !leaving {
@@ -188,6 +188,17 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	}
 	o.load = loadOf(volumes)
 	return nil
+}
+
+// asksReplacement says that a replacement is requested and not done. The condition is of no help: at the next request it still tells of
+// the one before.
+func asksReplacement(v *api.ReplicatedVolume) bool {
+	q := v.Spec.Replacement
+	if q == nil {
+		return false
+	}
+	r := v.Replica(q.Replica)
+	return r != nil && r.Incarnation == q.Incarnation
 }
 
 // observeGroup asks the workers. Nothing is wrong if they do not answer.

@@ -147,7 +147,7 @@ func TestNodeGoneForGood(t *testing.T) {
 	w.destroy(m, v.Name)
 }
 
-// TestMoveHealthy moves the only copy of a volume: it takes part until its successor does.
+// TestMoveHealthy moves the only copy of a volume, and back again: it takes part until its successor does.
 func TestMoveHealthy(t *testing.T) {
 	w := newWorld(t, 3)
 	m := w.manager(nil)
@@ -173,6 +173,17 @@ func TestMoveHealthy(t *testing.T) {
 	w.must(err)
 	if len(ends) != 1 || ends[0].Node != to {
 		t.Errorf("endpoints %+v", ends)
+	}
+	// And back: the next request is looked at as the first one was, though the condition still tells of that.
+	w.askReplacement(v.Name, api.ReplacementRequest{Replica: 1, Incarnation: 2, Node: from})
+	now = w.settle(m, v.Name, func(now *api.ReplicatedVolume) bool {
+		if c := now.Condition(api.ConditionReplacement); c.Reason == api.ReasonNodeNotEligible {
+			t.Errorf("the way back is refused: %s", c.Message)
+		}
+		return isReplaced(1, 3)(now)
+	})
+	if now.Replica(1).Node != from {
+		t.Errorf("replica %+v", now.Replica(1))
 	}
 	w.destroy(m, v.Name)
 }
