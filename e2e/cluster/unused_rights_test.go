@@ -23,6 +23,8 @@ var rightsNeed = []string{"TestGettingStarted", "TestReadWriteOnce", "TestDelete
 var spareRights = map[string]string{
 	"tak-replicated-local get /persistentvolumeclaims":                "a claim is given back to the scheduler when its node has no room",
 	"tak-replicated-local update /persistentvolumeclaims":             "the same",
+	"tak-replicated-local patch /events":                              "an Event that is told again",
+	"tak-replicated-manager patch /events":                            "the same",
 	"tak-replicated-local delete storage.k8s.io/csistoragecapacities": "the capacity of a class that is gone",
 	"tak-replicated-manager update /persistentvolumeclaims":           "a claim is given back to the scheduler when too few nodes can hold copies",
 	"tak-replicated-manager update /secrets":                          "credentials are renewed after half a day",
