@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -22,7 +23,7 @@ func Command() *cli.Command {
 		Usage: "run a volume's replicas and mount it, all on this machine",
 		Description: "Starts the replicas in --dir, mounts the volume, and prints one line with \"ready\" and the mount\n" +
 			"points. Ctrl-C unmounts and ends; the next start finds the files again. Needs root and /dev/fuse.",
-		Flags: append([]cli.Flag{
+		Flags: append(append([]cli.Flag{
 			&cli.IntFlag{Name: "replicas", Destination: &c.Replicas, Sources: boot.Env("replicas"), DefaultText: "3, or as DIR was made", Usage: "`NUMBER` of replicas, 1 to 4; fixed when --dir is made"},
 			&cli.StringFlag{Name: "dir", Value: DefaultDir, Destination: &c.Dir, Sources: boot.Env("dir"), Usage: "`FOLDER` of replicas, trust and settings; made when missing"},
 			&cli.StringFlag{Name: "mount", Destination: &c.Mount, Sources: boot.Env("mount"), DefaultText: "DIR/mnt", Usage: "`FOLDER` to mount the volume on; made when missing"},
@@ -32,7 +33,7 @@ func Command() *cli.Command {
 			&cli.Uint64Flag{Name: "reserve-bytes", Value: worker.DefaultReserveBytes, Destination: &c.ReserveBytes, Sources: boot.Env("reserve-bytes"), Usage: "`BYTES` of the disk that each replica keeps from files"},
 			&cli.Int64Flag{Name: "checkpoint-bytes", Value: worker.DefaultCheckpointBytes, Destination: &c.CheckpointBytes, Sources: boot.Env("checkpoint-bytes"), Usage: "`BYTES` of journal between two checkpoints of a replica"},
 			&cli.Int64Flag{Name: "journal-bytes", Value: worker.DefaultJournalBytes, Destination: &c.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that a replica's journal may take"},
-		}, boot.Flags(&c.Boot, "warn")...),
+		}, mountowner.LimitFlags(&c.WriteBehind)...), boot.Flags(&c.Boot, "warn")...),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.IsSet("replicas") && c.Replicas == 0 {
 				return boot.Usagef("--replicas: 0 is not 1 to 4")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/roles/boot"
 	"tak-os.org/tak-replicated/roles/mountowner"
 	"tak-os.org/tak-replicated/roles/worker"
@@ -26,7 +27,9 @@ type Config struct {
 	ReserveBytes    uint64
 	CheckpointBytes int64
 	JournalBytes    int64
-	Boot            boot.Config
+	// WriteBehind bounds what each mount has answered ahead of the log.
+	WriteBehind client.Limits
+	Boot        boot.Config
 }
 
 // mountsMost bounds the mounts of one dev.
@@ -37,6 +40,9 @@ const reserveMost = 1 << 60
 
 // complete checks the configuration and fills in what was left out.
 func (c *Config) complete() error {
+	if err := mountowner.CheckLimits(c.WriteBehind); err != nil {
+		return err
+	}
 	if c.Dir == "" {
 		return boot.Usagef("--dir is empty")
 	}

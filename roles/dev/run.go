@@ -204,7 +204,7 @@ func (s *system) startOwner(above context.Context, parts *sync.WaitGroup) error 
 	if err != nil {
 		return err
 	}
-	o := mountowner.NewOwner(s.log)
+	o := mountowner.NewOwner(s.cfg.WriteBehind, s.log)
 	o.Observe(s.ops)
 	ended := make(chan struct{})
 	s.ownerEnded = ended
@@ -254,10 +254,10 @@ func (s *system) runOwner(ctx context.Context, n int, up func()) error {
 }
 
 func (s *system) ownerArgs(n int) []string {
-	return []string{
+	return append([]string{
 		"mount-owner", "--socket", s.cfg.socket(n), "--until-stdin-ends",
 		"--log-level", s.cfg.Boot.LogLevel, "--log-format", s.cfg.Boot.LogFormat,
-	}
+	}, mountowner.LimitArgs(s.cfg.WriteBehind)...)
 }
 
 func (s *system) spec(n int) mountowner.Spec {

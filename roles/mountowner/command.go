@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
@@ -49,9 +50,18 @@ func Command() *cli.Command {
 }
 
 func flags(c *Config) []cli.Flag {
-	return append([]cli.Flag{
+	return append(append([]cli.Flag{
 		&cli.StringFlag{Name: "socket", Value: "/run/tak-replicated/mount-owner.sock", Destination: &c.Socket, Sources: boot.Env("socket"), Usage: "`PATH` of the Unix socket"},
 		&cli.StringFlag{Name: "kubelet-dir", Destination: &c.KubeletDir, Sources: boot.Env("kubelet-dir"), Usage: "`FOLDER` of the kubelet, below which a frontend may have volumes mounted; empty: nowhere"},
 		&cli.StringFlag{Name: "trust-dir", Value: "/run/tak-replicated/trust", Destination: &c.TrustDir, Sources: boot.Env("trust-dir"), Usage: "`FOLDER` for the credentials of volumes that a frontend has mounted"},
-	}, boot.Flags(&c.Boot, "info")...)
+	}, LimitFlags(&c.WriteBehind)...), boot.Flags(&c.Boot, "info")...)
+}
+
+// LimitFlags returns the flags that bound what a mount has answered ahead of the
+// log.
+func LimitFlags(l *client.Limits) []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "write-behind-ops", Value: DefaultWriteBehindOps, Destination: &l.QueueOps, Sources: boot.Env("write-behind-ops"), Usage: "`NUMBER` of operations that a mount answers before a quorum has them, on what only it uses; fsync waits for them; 0: every operation waits for a quorum"},
+		&cli.IntFlag{Name: "write-behind-bytes", Value: DefaultWriteBehindBytes, Destination: &l.QueueBytes, Sources: boot.Env("write-behind-bytes"), Usage: "`BYTES` of such operations that a mount holds at most"},
+	}
 }

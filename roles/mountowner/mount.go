@@ -34,6 +34,7 @@ const announceRetry = 100 * time.Millisecond
 // mount is one mount with its session.
 type mount struct {
 	spec   Spec
+	limits client.Limits
 	log    *zap.Logger
 	since  time.Time
 	ctx    context.Context
@@ -49,9 +50,9 @@ type mount struct {
 	tally   *tally
 }
 
-func newMount(ctx context.Context, spec Spec, t *tally, log *zap.Logger) *mount {
+func newMount(ctx context.Context, spec Spec, limits client.Limits, t *tally, log *zap.Logger) *mount {
 	m := &mount{
-		spec: spec, tally: t, since: time.Now().UTC(), up: make(chan struct{}), ended: make(chan struct{}),
+		spec: spec, limits: limits, tally: t, since: time.Now().UTC(), up: make(chan struct{}), ended: make(chan struct{}),
 		log: log.With(zap.String("volume", spec.Volume), zap.String("mountpoint", spec.Mountpoint)),
 	}
 	m.ctx, m.cancel = context.WithCancel(ctx)
@@ -175,7 +176,7 @@ func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k 
 			Spawn: func(f func()) { go f() },
 		},
 		DropName: k.DropName, Linger: k.Linger, Spawn: func(f func()) { go f() },
-		Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name, Owner: m.spec.Owner,
+		Limits: m.limits, Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name, Owner: m.spec.Owner,
 		Token:      func() []byte { return m.token(creds) },
 		QuorumWait: m.spec.quorumWait(), Observe: m.tally, Logger: m.log.Named("session"),
 	}

@@ -27,6 +27,8 @@ type Owner struct {
 	link *kernel.Link // to the keeper, or nil
 	idle sync.WaitGroup
 
+	limits client.Limits // of every session
+
 	tallies *tallies
 	metrics http.Handler  // nil: they are served elsewhere
 	places  Places        // where a node's frontend may have mounts
@@ -63,14 +65,14 @@ type Places struct {
 }
 
 // NewOwner returns an owner whose mounts end with the process.
-func NewOwner(log *zap.Logger) *Owner {
-	o := newOwner(log, nil)
+func NewOwner(limits client.Limits, log *zap.Logger) *Owner {
+	o := newOwner(log, nil, limits)
 	close(o.resumed)
 	return o
 }
 
-func newOwner(log *zap.Logger, link *kernel.Link) *Owner {
-	o := &Owner{log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{}), tallies: newTallies()}
+func newOwner(log *zap.Logger, link *kernel.Link, limits client.Limits) *Owner {
+	o := &Owner{limits: limits, log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{}), tallies: newTallies()}
 	o.mu.mounts = map[string]*mount{}
 	return o
 }
@@ -105,7 +107,7 @@ func (o *Owner) begin(spec Spec) (m *mount, there bool, err error) {
 		}
 		return m, true, nil
 	}
-	m = newMount(o.mu.ctx, spec, o.tallies.of(spec.Volume), o.log)
+	m = newMount(o.mu.ctx, spec, o.limits, o.tallies.of(spec.Volume), o.log)
 	o.mu.mounts[spec.Mountpoint] = m
 	return m, false, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
@@ -91,7 +92,7 @@ func serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewOwner(zap.NewNop())
+	o := NewOwner(client.Limits{QueueOps: 8192}, zap.NewNop())
 	ops := (&boot.Config{}).NewOps()
 	o.Observe(ops)
 	o.metrics = ops.Metrics()

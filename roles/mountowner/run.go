@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/roles/boot"
 )
@@ -28,11 +29,15 @@ type Config struct {
 	TakeOver bool
 	// Instance names what the keeper belongs to, a Pod: one that has handed its
 	// mounts over does not take them back when its container is started again.
-	Instance string
-	Boot     boot.Config
+	Instance    string
+	WriteBehind client.Limits
+	Boot        boot.Config
 }
 
 func (c *Config) validate() error {
+	if err := CheckLimits(c.WriteBehind); err != nil {
+		return err
+	}
 	if !filepath.IsAbs(c.Socket) {
 		return boot.Usagef("--socket: %q is not an absolute path", c.Socket)
 	}
@@ -100,10 +105,10 @@ func (c *Config) keep(ctx context.Context, exe string, log *zap.Logger) error {
 	}
 	err = kernel.RunKeeper(ctx, kernel.KeeperConfig{
 		Socket: c.keeperSocket(),
-		Command: []string{
+		Command: append([]string{
 			exe, "mount-owner", "serve", "--socket", c.Socket, "--kubelet-dir", c.KubeletDir, "--trust-dir", c.TrustDir,
 			"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
-		},
+		}, LimitArgs(c.WriteBehind)...),
 		Env: boot.ChildEnvironment(), Shared: lock, Mounts: mounts, Log: log,
 	})
 	lock.Close() // nobody waits for it in vain
@@ -138,7 +143,7 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	if err != nil {
 		return err
 	}
-	o := newOwner(log, link)
+	o := newOwner(log, link, c.WriteBehind)
 	o.places = Places{Kubelet: c.KubeletDir, Trust: c.TrustDir}
 	ops := c.Boot.NewOps()
 	o.Observe(ops)

@@ -1,0 +1,32 @@
+package mountowner
+
+import (
+	"strconv"
+
+	"tak-os.org/tak-replicated/fusefs/client"
+	"tak-os.org/tak-replicated/roles/boot"
+)
+
+// What a mount may have answered that is not in the log yet.
+const (
+	DefaultWriteBehindOps   = 0
+	writeBehindOpsMost      = 1 << 16
+	DefaultWriteBehindBytes = 12 << 20 // the memory that outlives a serving process holds so much
+	writeBehindBytesLeast   = 2 << 20  // one large write and some more
+)
+
+// LimitArgs returns the arguments that LimitFlags reads as l.
+func LimitArgs(l client.Limits) []string {
+	return []string{"--write-behind-ops", strconv.Itoa(l.QueueOps), "--write-behind-bytes", strconv.Itoa(l.QueueBytes)}
+}
+
+// CheckLimits says what is wrong with limits from flags.
+func CheckLimits(l client.Limits) error {
+	if l.QueueOps < 0 || l.QueueOps > writeBehindOpsMost {
+		return boot.Usagef("--write-behind-ops: %d is not 0 to %d", l.QueueOps, writeBehindOpsMost)
+	}
+	if l.QueueBytes != 0 && l.QueueBytes < writeBehindBytesLeast || l.QueueBytes > DefaultWriteBehindBytes {
+		return boot.Usagef("--write-behind-bytes: %d is not %d to %d", l.QueueBytes, writeBehindBytesLeast, DefaultWriteBehindBytes)
+	}
+	return nil
+}
