@@ -25,11 +25,10 @@ import (
 // Dropping makes the kernel ignore the answer for certain. Whatever it showed
 // besides the size is asked for again.
 const (
-	// toldFor and wroteFor are how long after an answer to another thread the kernel
-	// may still be about to learn it: that thread has to run first. Writes go on for
-	// longer, since the next one may be answered beside the GETATTR.
-	toldFor  = 10 * time.Millisecond
-	wroteFor = time.Second
+	// unlearned is how long after an answer to another thread the kernel may still be
+	// about to learn it: that thread has to run first, on a machine that may have a
+	// hundred others to run.
+	unlearned = time.Second
 	// pageSlots bounds what is remembered; inodes that share a slot cost each other
 	// the memory of what is coherent, and nothing else.
 	pageSlots = 1 << 12
@@ -94,7 +93,7 @@ func (s *pageSlot) of(ino fsop.Ino) {
 // held.
 func (p *pages) raced(s *pageSlot, pid uint32, asking int) bool {
 	now := memoNow()
-	return asking > 0 || now-s.told.except(pid) < toldFor || now-s.wrote.except(pid) < wroteFor || now-p.adopted < wroteFor
+	return asking > 0 || now-max(s.told.except(pid), s.wrote.except(pid), p.adopted) < unlearned
 }
 
 // ask notes a GETATTR before a read until its end.
