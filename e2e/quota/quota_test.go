@@ -28,7 +28,7 @@ import (
 
 const (
 	block    = 4096
-	blocks   = 18_000 // more than what mounts leave to answers that wait for the log
+	blocks   = 18_000              // more than what mounts leave to answers that wait for the log
 	size     = blocks*block + 1000 // the odd bytes are no block
 	patience = 20 * time.Second
 )
