@@ -157,13 +157,19 @@ func appliedBy(tr *tree.Tree) uint64 {
 	return index
 }
 
-// TestResumeSendsLittle: what arrived before a break is not sent again, unless
-// it changed.
-func TestResumeSendsLittle(t *testing.T) {
+// newSender returns a tree with some history and a checkpoint.
+func newSender(t *testing.T) *tree.Tree {
 	h := newHistory(t, 7, 300)
 	sender := openTree(t, disk.NewMem(1), "sender")
 	h.replay(t, sender, 300)
 	checkpoint(t, sender)
+	return sender
+}
+
+// TestResumeSendsLittle: what arrived before a break is not sent again, unless
+// it changed.
+func TestResumeSendsLittle(t *testing.T) {
+	sender := newSender(t)
 	receiver := openTree(t, disk.NewMem(2), "receiver")
 	round := func(stop int) int {
 		r, err := sender.Checkpoint()
@@ -196,10 +202,7 @@ func TestResumeSendsLittle(t *testing.T) {
 // TestReceiveFailedSync: of what a failed sync may have left out nothing counts as
 // received, though a later sync of the same files succeeds.
 func TestReceiveFailedSync(t *testing.T) {
-	h := newHistory(t, 7, 300)
-	sender := openTree(t, disk.NewMem(1), "sender")
-	h.replay(t, sender, 300)
-	checkpoint(t, sender)
+	sender := newSender(t)
 	mem := disk.NewMem(2)
 	failing := false
 	receiver := openTree(t, disk.Inject(mem, func(c disk.Call) error {
