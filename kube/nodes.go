@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
 
 	"tak-os.org/tak-replicated/kube/api"
 )
@@ -56,6 +58,43 @@ func nodeReady(n *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// WatchNodes makes a watch that calls notify, one call at a time, with the name of every node that
+// turns ready, ceases to be, or goes. Nodes that are there at its start are not told of. It
+// starts with Run.
+func (c *Client) WatchNodes(notify func(node string)) *PartWatch {
+	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.Everything())
+	_, run := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: lw, ObjectType: &corev1.Node{}, Transform: bareNode,
+		Handler: cache.ResourceEventHandlerFuncs{
+			UpdateFunc: func(before, now any) {
+				was, is := before.(*corev1.Node), now.(*corev1.Node)
+				if nodeReady(was) != nodeReady(is) {
+					notify(is.Name)
+				}
+			},
+			DeleteFunc: func(obj any) {
+				if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = unseen.Obj
+				}
+				notify(obj.(*corev1.Node).Name)
+			},
+		},
+	})
+	return &PartWatch{run}
+}
+
+// bareNode keeps what nodeReady looks at: the images of a node alone are many kilobytes.
+func bareNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		Status:     corev1.NodeStatus{Conditions: n.Status.Conditions},
+	}, nil
 }
 
 func (c *Client) registeredDrivers(ctx context.Context) (map[string][]string, error) {

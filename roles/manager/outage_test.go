@@ -8,13 +8,14 @@ import (
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/kube/kubetest"
 )
 
 // running starts a whole manager, with its election and watches.
-func (w *world) running(identity string) (m *manager, stop func()) {
+func (w *world) running(identity string, resync time.Duration) (m *manager, stop func()) {
 	w.t.Helper()
 	m = w.manager(nil)
-	m.cfg.Identity, m.cfg.Resync = identity, time.Second
+	m.cfg.Identity, m.cfg.Resync = identity, resync
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	e := kube.Election{Lease: api.ManagerLease, Identity: identity, Duration: 2 * time.Second, Renew: time.Second, Retry: 200 * time.Millisecond}
@@ -31,21 +32,64 @@ func (w *world) running(identity string) (m *manager, stop func()) {
 	return m, stop
 }
 
+// wait waits until something is so.
+func (w *world) wait(what string, so func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !so(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// TestNodeGone has a follower go with its node: the manager looks because the node is not ready, long before it looks at every volume
+// anyway, and again when the node is back.
+func TestNodeGone(t *testing.T) {
+	w := newWorld(t, 3)
+	v, r := w.provision(w.manager(nil), 3)
+	m, _ := w.running("a", time.Hour)
+	quiet := 0
+	w.wait("first looks are over", func() bool {
+		q, volumes := m.queue.Load(), m.watched.Load()
+		if q == nil || volumes == nil || !volumes.Synced() {
+			return false
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if len(q.mu.ready)+len(q.mu.working) > 0 {
+			quiet = 0
+		}
+		quiet++
+		return quiet > 10
+	})
+	node := v.Replica(2).Node
+	phase := func(want api.VolumePhase) func() bool {
+		ready, turned := want == api.PhaseReady, time.Time{}
+		return func() bool {
+			if time.Since(turned) > 2*time.Second { // again: the watch may not have begun
+				turned = time.Now()
+				w.c.SetNode(kubetest.Node{Name: node, NotReady: ready})
+				w.c.SetNode(kubetest.Node{Name: node, NotReady: !ready})
+			}
+			now, err := w.k.Volume(t.Context(), r.Name)
+			w.must(err)
+			return now.Status.Phase == want
+		}
+	}
+	w.workers.stop(v.Name, 2)
+	w.wait("degraded", phase(api.PhaseDegraded))
+	w.others()
+	w.wait("ready again", phase(api.PhaseReady))
+}
+
 // TestTwoManagersAndAnOutage has two managers: one acts, the other takes over when it ends;
 // the API server goes away in the middle, and nothing is lost or doubled.
 func TestTwoManagersAndAnOutage(t *testing.T) {
 	w := newWorld(t, 3)
-	a, stopA := w.running("a")
-	b, _ := w.running("b")
+	a, stopA := w.running("a", time.Second)
+	b, _ := w.running("b", time.Second)
 	leading := func(m *manager) bool { return m.queue.Load() != nil }
-	wait := func(what string, so func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(60 * time.Second); !so(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not so: %s", what)
-			}
-		}
-	}
+	wait := w.wait
 	wait("somebody acts", func() bool { return leading(a) || leading(b) })
 	if leading(a) && leading(b) {
 		t.Fatal("both act")

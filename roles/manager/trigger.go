@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +47,21 @@ func (t *triggers) changed(name string) {
 	if !same {
 		t.due(name)
 	}
+}
+
+// nodeTurned takes a node that came or went: nobody else tells of a follower that is gone with its node, since an idle
+// coordinator misses it only after a minute or two.
+func (t *triggers) nodeTurned(node string) {
+	for _, v := range t.volumes.List() {
+		if hasCopyOn(v, node) {
+			t.due(v.Name)
+		}
+	}
+}
+
+func hasCopyOn(v *api.ReplicatedVolume, node string) bool {
+	on := func(r api.ReplicaSpec) bool { return r.Node == node }
+	return slices.ContainsFunc(v.Spec.Replicas, on) || slices.ContainsFunc(v.Spec.Retired, func(r api.RetiredSpec) bool { return r.Node == node })
 }
 
 // whatMatters is the part of a volume whose change may need something done.

@@ -39,3 +39,14 @@ func TestWhatMatters(t *testing.T) {
 		}
 	}
 }
+
+// TestHasCopyOn has a node concern the volumes with a copy there, also one that is to go.
+func TestHasCopyOn(t *testing.T) {
+	v := whole(t).v
+	v.Spec.Retired = []api.RetiredSpec{{Index: 1, Node: "former"}}
+	for node, want := range map[string]bool{v.Spec.Replicas[1].Node: true, "former": true, "other": false} {
+		if got := hasCopyOn(v, node); got != want {
+			t.Errorf("%s: %v, want %v", node, got, want)
+		}
+	}
+}
