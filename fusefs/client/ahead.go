@@ -94,6 +94,9 @@ func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
 	if s.mu.id == 0 || s.mu.ended || a.mending || s.mu.inherited.has(req) || s.cfg.Clock.Mono() >= s.mu.expires {
 		return nil, unable
 	}
+	if s.crowded(req.Tag) {
+		return nil, unable
+	}
 	if a.endIno == 0 {
 		s.reserve()
 		return nil, unable
@@ -154,9 +157,7 @@ func (s *Session) enqueue(c *call, req *fsop.Request, p *plan) bool {
 	}
 	s.mu.next++
 	s.cfg.Ledger.Queue(seq, c.enc)
-	if req.Tag != 0 {
-		s.mu.given[req.Tag] = append(s.mu.given[req.Tag], seq)
-	}
+	s.hold(req.Tag, seq)
 	c.seq, c.plug = seq, req.Tag == 0
 	s.mu.window[seq] = c
 	return true

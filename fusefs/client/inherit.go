@@ -30,6 +30,16 @@ func (h *inheritance) has(req *fsop.Request) bool {
 	return ok && req.Tag != 0
 }
 
+// began reports whether a kernel request had a number and has not come again.
+func (h *inheritance) began(tag uint64) bool {
+	for p := range h.numbers {
+		if p.tag == tag {
+			return true
+		}
+	}
+	return false
+}
+
 // queued returns what a repeated request was ahead of the log, nil when it was
 // not.
 func (h *inheritance) queued(req *fsop.Request) *call {
@@ -67,6 +77,7 @@ func (s *Session) inherit() error {
 	s.mu.acked = h.last - min(h.last, fsop.WindowMax) // older ones had their answers
 	for _, p := range s.cfg.Ledger.Pending() {
 		h.numbers[place{p.Tag, p.Sub}] = p.Seq
+		s.mu.crowd.order = append(s.mu.crowd.order, held{p.Seq, p.Tag})
 		s.mu.acked = min(s.mu.acked, p.Seq-1)
 	}
 	for _, q := range h.ahead {
@@ -141,6 +152,7 @@ func (s *Session) Resumed(tags []uint64) {
 			s.cfg.Ledger.Finish(p.tag)
 		}
 	}
+	s.mu.crowd.finished()
 	for seq, c := range s.mu.inherited.ahead {
 		c.plug = !s.coming(seq)
 	}

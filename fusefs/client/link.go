@@ -522,6 +522,7 @@ func (s *Session) end() {
 // failAll ends the session for its callers; the lock is held.
 func (s *Session) failAll(f *fsop.Failure) {
 	s.mu.ended = true
+	s.mu.crowd.finished()
 	s.mu.expires = 0
 	s.loseAhead()
 	s.giveUpAll(f)

@@ -29,13 +29,13 @@ func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
 // mutate sends the next operation of the stream and waits for its answer.
 func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
 	weight := int64(perMutation + dataLen(req.Op))
-	if err := s.room.Acquire(context.Background(), weight); err != nil {
-		return nil, fsop.Fail(fsop.Busy, "%v", err)
+	fence := s.cache.raise(req.Op)
+	if err := s.enter(req, weight); err != nil {
+		s.cache.lower(fence, req.Op, nil)
+		return nil, err
 	}
 	defer s.room.Release(weight)
 	c := &call{done: make(chan struct{})}
-	fence := s.cache.raise(req.Op)
-	s.mu.Lock()
 	if s.mu.ended {
 		s.mu.Unlock()
 		s.cache.lower(fence, req.Op, nil)
@@ -75,8 +75,8 @@ func (s *Session) number(c *call, req *fsop.Request) error {
 			return err
 		}
 		s.mu.next++
-	}
-	if req.Tag != 0 {
+		s.hold(req.Tag, seq)
+	} else if req.Tag != 0 {
 		s.mu.given[req.Tag] = append(s.mu.given[req.Tag], seq)
 	}
 	r := *req
@@ -142,6 +142,7 @@ func (s *Session) Finish(tag uint64) {
 		s.finish(seq)
 	}
 	delete(s.mu.given, tag)
+	s.mu.crowd.finished()
 	s.sendSoon()
 }
 
@@ -206,11 +207,8 @@ func (s *Session) repeated(c *call) bool {
 	s.mu.next++
 	c.req, c.seq = &r, r.Seq
 	s.mu.window[c.seq] = c
-	if r.Tag == 0 {
-		s.finish(old)
-	} else {
-		s.mu.given[r.Tag] = append(s.mu.given[r.Tag], c.seq)
-	}
+	s.hold(r.Tag, c.seq)
+	s.finish(old) // the ledger has the next one: nobody asks for this answer
 	s.sendWindow()
 	return true
 }

@@ -111,6 +111,7 @@ type Session struct {
 		finished  map[uint64]bool // finished ones above acked
 		window    map[uint64]*call
 		given     map[uint64][]uint64 // numbers by kernel request, until it is finished
+		crowd     crowd
 		inherited inheritance
 		ahead     ahead
 		pending   map[uint64]*call // sent, or to be sent, by id on the connection
@@ -164,6 +165,8 @@ func (s *Session) reset() {
 	s.mu.finished = map[uint64]bool{}
 	s.mu.window = map[uint64]*call{}
 	s.mu.given = map[uint64][]uint64{}
+	s.mu.crowd.finished()
+	s.mu.crowd = crowd{}
 	s.mu.inherited = inheritance{}
 	s.mu.ahead = ahead{owed: s.mu.ahead.owed}
 }

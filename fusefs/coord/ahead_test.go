@@ -202,3 +202,45 @@ func TestQueueOutlivesItsProcess(t *testing.T) {
 		t.Errorf("%d operations are still queued", len(q))
 	}
 }
+
+// TestLargeRequestBesideABurst does the second operation of a kernel request after
+// another client has tried to do thousands: its number has a place all the same.
+func TestLargeRequestBesideABurst(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	f := a.ok(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	piece := func(sub uint32) {
+		t.Helper()
+		rep, err := a.Call(context.Background(), &fsop.Request{Tag: 5, Sub: sub, Durable: true, Op: &fsop.Write{Ino: f, Append: true, Data: []byte("piece")}})
+		if err != nil || rep.Errno != fsop.OK {
+			t.Fatalf("piece %d: %+v %v", sub, rep, err)
+		}
+	}
+	piece(0)
+	const burst = 3 * fsop.WindowMax
+	begun, all := make(chan int, burst), make(chan error, 1)
+	go func() {
+		for i := range burst {
+			tag := uint64(100 + i)
+			rep, err := a.Call(context.Background(), &fsop.Request{Tag: tag, Op: &fsop.Create{Parent: dir, Name: fmt.Append(nil, i), Mode: fsop.TypeFile | 0o644}})
+			if err != nil || rep.Errno != fsop.OK {
+				all <- fmt.Errorf("create %d: %+v %w", i, rep, err)
+				return
+			}
+			a.Finish(tag)
+			begun <- i
+		}
+		all <- nil
+	}()
+	for range 100 {
+		<-begun
+	}
+	time.Sleep(50 * time.Millisecond) // for as many more as there may be
+	piece(1)
+	a.Finish(5)
+	if err := <-all; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -11,6 +11,11 @@ import (
 // next is on its way and the one before is being applied.
 const pieceSize = 128 << 10
 
+// largeMax is how many large writes are under way at once. Each keeps its first
+// piece's number from being acknowledged until the last piece has its own, and the
+// session has places for so many.
+const largeMax = 16
+
 // piece is one operation of a large write.
 type piece struct {
 	req   *fsop.Request
@@ -28,6 +33,8 @@ func (x *exchange) writePieces(op *fsop.Write) (rep *fsop.Reply, errno fsop.Errn
 	pieces := x.pieces(op)
 	x.mutated = true
 	x.yield()
+	x.s.large <- struct{}{}
+	defer func() { <-x.s.large }()
 	for _, p := range pieces {
 		go p.call(x.ctx, x.s.caller)
 		select {

@@ -53,6 +53,7 @@ type server struct {
 	parents parents
 	group   sync.WaitGroup
 	waits   chan struct{} // one token a waiting lock request
+	large   chan struct{} // one token a large write
 	resume  *resume       // nil when every resent request has been read
 
 	mu struct {
@@ -64,7 +65,7 @@ type server struct {
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
 		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, pages: &m.pages, observer: m.observer,
-		caller: caller, waits: make(chan struct{}, waitsMax),
+		caller: caller, waits: make(chan struct{}, waitsMax), large: make(chan struct{}, largeMax),
 	}
 	s.ended = sync.OnceFunc(func() {
 		if m.gone != nil {
