@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -406,4 +407,12 @@ func (c *Cluster) SetPodEndpoint(volume string, index int32, ip string, port int
 		_, err = c.core.DiscoveryV1().EndpointSlices(api.DefaultNamespace).Update(c.ctx, s, metav1.UpdateOptions{})
 	}
 	c.check(err)
+}
+
+// Token is a bearer token of an account that is there.
+func (c *Cluster) Token(namespace, account string) string {
+	c.t.Helper()
+	r, err := c.core.CoreV1().ServiceAccounts(namespace).CreateToken(c.ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	c.check(err)
+	return r.Status.Token
 }

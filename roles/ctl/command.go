@@ -103,7 +103,8 @@ func uiCommand() *cli.Command {
 		Name:  "ui",
 		Usage: "serve a read-only status page of a cluster to this machine, with your own account's rights",
 		Description: "It needs the right to list ReplicatedVolumes and Events. Prints one line with \"ready\" and serves until\n" +
-			"interrupted. A manager with --ui-addr serves the same page to whoever may forward a port to its Pod.",
+			"interrupted. A manager with --ui-addr serves the same page to whoever may forward a port to its Pod, and\n" +
+			"with --ui-cert to tokens of the cluster whose user may read volumes.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "kubeconfig", Destination: &kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "`FILE` that says how to reach the API server; empty: the Pod's own account"},
 			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &namespace, Sources: boot.Env("namespace"), Usage: "the driver's `NAMESPACE`"},

@@ -31,7 +31,9 @@ func Command() *cli.Command {
 			&cli.StringFlag{Name: "worker-image", Destination: &c.WorkerImage, Sources: boot.Env("worker-image"), Usage: "`IMAGE` of the Pods of the pod runtime"},
 			&cli.StringFlag{Name: "controller-image", Destination: &c.ControllerImage, Sources: boot.Env("controller-image"), Usage: "`IMAGE` of nothing: deprecated and ignored"},
 			&cli.DurationFlag{Name: "resync", Value: 2 * time.Minute, Destination: &c.Resync, Sources: boot.Env("resync"), Usage: "`DURATION` after which every volume is looked at without a reason"},
-			&cli.StringFlag{Name: "ui-addr", Destination: &c.UIAddr, Sources: boot.Env("ui-addr"), Usage: "`HOST:PORT` of a read-only status page, a loopback address, for kubectl port-forward; empty: no page"},
+			&cli.StringFlag{Name: "ui-addr", Destination: &c.UI.Addr, Sources: boot.Env("ui-addr"), Usage: "`HOST:PORT` of a read-only status page; without --ui-cert a loopback address, for kubectl port-forward; empty: no page"},
+			&cli.StringFlag{Name: "ui-cert", Destination: &c.UI.Cert, Sources: boot.Env("ui-cert"), Usage: "PEM `FILE` with the page's certificate: it is then served by TLS, to tokens of the cluster whose user may read volumes"},
+			&cli.StringFlag{Name: "ui-key", Destination: &c.UI.Key, Sources: boot.Env("ui-key"), Usage: "PEM `FILE` with the key of --ui-cert"},
 		}, boot.Flags(&c.Boot, "info")...),
 		Action: func(ctx context.Context, _ *cli.Command) error {
 			log, err := c.Boot.Logger(os.Stderr)

@@ -19,7 +19,7 @@ type Config struct {
 	WorkerImage     string // of the pod runtime
 	ControllerImage string // accepted and ignored
 	Resync          time.Duration
-	UIAddr          string // of the status page, a loopback address; empty: none
+	UI              ui.Config // of the status page
 	Boot            boot.Config
 }
 
@@ -33,12 +33,10 @@ func (c *Config) validate() error {
 		return boot.Usagef("--worker-image is needed with --replica-runtime=pod")
 	case c.ClusterDomain == "":
 		return boot.Usagef("--cluster-domain is empty")
-	case c.UIAddr != "" && ui.Check("ui-addr", c.UIAddr) != nil:
-		return ui.Check("ui-addr", c.UIAddr)
 	case c.Resync < time.Second:
 		return boot.Usagef("--resync: %s is less than a second", c.Resync)
 	}
-	return nil
+	return c.UI.Validate()
 }
 
 // Values of --replica-runtime.

@@ -27,6 +27,10 @@ const component = "tak-replicated-manager"
 // passesAtOnce bounds how many volumes are looked at together.
 const passesAtOnce = 8
 
+// pageRate bounds the calls a second that the status page makes, so that nobody who
+// looks at it, or tries to, keeps volumes waiting.
+const pageRate = 10
+
 // sweepEvery is how often Pods of older releases are looked for.
 const sweepEvery = 10 * time.Minute
 
@@ -35,10 +39,12 @@ type manager struct {
 	cfg     Config
 	kube    *kube.Client
 	workers Workers
-	now     func() time.Time
-	log     *zap.Logger
-	told    told
-	metrics *metrics
+	// onlookers is the status page's client, nil where there is none.
+	onlookers *kube.Client
+	now       func() time.Time
+	log       *zap.Logger
+	told      told
+	metrics   *metrics
 
 	queue   atomic.Pointer[queue]            // nil while another manager acts
 	watched atomic.Pointer[kube.VolumeWatch] // likewise
@@ -91,11 +97,17 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(identity s
 		log.Warn("--controller-image is deprecated and ignored: there are no controller pods any more")
 	}
 	kube.LogTo(log)
-	client, err := kube.Connect(kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"})
+	options := kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"}
+	client, err := kube.Connect(options)
 	if err != nil {
 		return err
 	}
-	return newManager(cfg, client, overTLS{}, log).run(ctx, ready)
+	m := newManager(cfg, client, overTLS{}, log)
+	options.UserAgent, options.Rate = boot.Name+"/manager-page", pageRate
+	if m.onlookers, err = kube.Connect(options); err != nil {
+		return err
+	}
+	return m.run(ctx, ready)
 }
 
 func (m *manager) run(ctx context.Context, ready func(identity string)) error {
@@ -116,13 +128,13 @@ func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 	var g boot.Group
 	g.Add("csi", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
 	g.Add("ops", ops.Run)
-	if m.cfg.UIAddr != "" {
-		page, err := net.Listen("tcp", m.cfg.UIAddr)
+	if m.cfg.UI.Addr != "" {
+		page, err := net.Listen("tcp", m.cfg.UI.Addr)
 		if err != nil {
 			return errors.Join(fmt.Errorf("status page: %w", err), l.Close())
 		}
 		g.Add("status page", func(ctx context.Context) error {
-			return boot.ServeHTTP(ctx, page, ui.Handler(ui.Cluster{Kube: m.kube}))
+			return m.cfg.UI.Serve(ctx, page, ui.Cluster{Kube: m.onlookers}, m.onlookers, m.log)
 		})
 	}
 	g.Add("schema", schema.run)

@@ -36,13 +36,18 @@ func Check(flag, addr string) error {
 		return boot.Usagef("--%s: %v", flag, err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return boot.Usagef("--%s: %q is not a loopback address; the page is for whoever may forward a port", flag, addr)
+		return boot.Usagef("--%s: %q is not a loopback address; without a certificate the page is for whoever may forward a port", flag, addr)
 	}
 	return nil
 }
 
-// Handler serves the page.
-func Handler(s Source) http.Handler {
+// Handler serves the page to this machine's own names.
+func Handler(s Source) http.Handler { return policy(local(pages(s))) }
+
+// Guarded serves the page to whoever the reviewer lets in.
+func Guarded(s Source, r Reviewer) http.Handler { return policy(newDoor(r).guard(pages(s))) }
+
+func pages(s Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		ask(w, r, s, func(volumes []*api.ReplicatedVolume, events []kube.SeenEvent) (string, any) {
@@ -61,12 +66,11 @@ func Handler(s Source) http.Handler {
 			return "", nil
 		})
 	})
-	return guard(mux)
+	return mux
 }
 
-// guard lets only this machine's own names in, and keeps browsers from doing
-// anything but showing the page.
-func guard(next http.Handler) http.Handler {
+// local lets only this machine's own names in.
+func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
@@ -76,6 +80,13 @@ func guard(next http.Handler) http.Handler {
 			http.Error(w, "this page is served to localhost only", http.StatusForbidden)
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// policy keeps browsers from doing anything but showing the page.
+func policy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
