@@ -110,7 +110,7 @@ func (c *core) proposeChange(cc *pb.ConfChangeV2) changeStep {
 		return changeStep{err: fmt.Errorf("propose change of membership: %w", err)}
 	}
 	c.flush()
-	c.pendingChange = c.logged
+	c.pendingChange = c.logged.index
 	return c.waitTick()
 }
 

@@ -172,10 +172,13 @@ func (c *core) tickFollower() {
 	if hurried && k.leaderSlow {
 		c.wakeLeader()
 	}
-	if k.elapsed < k.patience || !c.mayCampaign() {
-		return
+	switch {
+	case k.elapsed < k.patience:
+	case c.fence != nil:
+		c.inquire()
+	case c.mayCampaign():
+		c.campaign()
 	}
-	c.campaign()
 }
 
 // wakeLeader asks a slow leader to hurry, once a heartbeat.

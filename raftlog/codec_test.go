@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +67,10 @@ func someAppend() *pb.Message {
 	}
 }
 
+func someEnd() *logEnd {
+	return &logEnd{inquiry: 0x1234, last: entryID{300, 7}, electorate: []uint64{1, 2, 5}}
+}
+
 func TestGolden(t *testing.T) {
 	golden(t, "identity", someRecord().encode())
 	golden(t, "install", mark{entryID{index: 1 << 40, term: 12}}.encode())
@@ -73,6 +78,8 @@ func TestGolden(t *testing.T) {
 	golden(t, "context", encodeContext([]Member{{ID: 8, Replica: "r8", Incarnation: 2, Learner: true}}))
 	golden(t, "wake", slices.Concat(encodeWake()...))
 	golden(t, "note", slices.Concat(encodeNote([]byte("note"))...))
+	golden(t, "ask", slices.Concat(encodeAsk(0x1234)...))
+	golden(t, "end", slices.Concat(encodeEnd(someEnd())...))
 	golden(t, "append", slices.Concat(encodeStep(someAppend(), flagSlow)...))
 }
 
@@ -126,6 +133,12 @@ func TestMessageRoundTrip(t *testing.T) {
 	if in, err = decodeMessage(slices.Concat(encodeWake()...), 1, 2); err != nil || !in.wake {
 		t.Fatalf("%+v, %v", in, err)
 	}
+	if in, err = decodeMessage(slices.Concat(encodeAsk(7)...), 1, 2); err != nil || in.ask != 7 {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	if in, err = decodeMessage(slices.Concat(encodeEnd(someEnd())...), 1, 2); err != nil || !reflect.DeepEqual(in.end, someEnd()) {
+		t.Fatalf("%+v, %v", in, err)
+	}
 }
 
 func TestHostileMessagesAreRefused(t *testing.T) {
@@ -135,21 +148,24 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		return slices.Concat(encodeStep(m, 0)...)
 	}
 	for name, b := range map[string][]byte{
-		"empty":             {},
-		"version":           {9, kindStep, 0},
-		"kind":              {messageVersion, 7, 0},
-		"flags":             {messageVersion, kindWake, 8},
-		"no term":           change(func(m *pb.Message) { m.Term = nil }),
-		"local type":        change(func(m *pb.Message) { m.Type = pb.MsgHup.Enum(); m.Entries = nil }),
-		"checkpoint":        change(func(m *pb.Message) { m.Type = pb.MsgSnap.Enum(); m.Entries = nil }),
-		"gap":               change(func(m *pb.Message) { m.Entries[1].Index = new(uint64(305)) }),
-		"term goes back":    change(func(m *pb.Message) { m.Entries[1].Term = new(uint64(5)) }),
-		"term too high":     change(func(m *pb.Message) { m.Entries[2].Term = new(uint64(8)) }),
-		"vote with entries": change(func(m *pb.Message) { m.Type = pb.MsgVote.Enum() }),
-		"long context":      change(func(m *pb.Message) { m.Context = make([]byte, 100) }),
-		"empty note":        {messageVersion, kindNote, 0},
-		"long note":         append([]byte{messageVersion, kindNote, 0}, make([]byte, noteMost+1)...),
-		"left over":         append(change(func(*pb.Message) {}), 1),
+		"empty":                     {},
+		"version":                   {9, kindStep, 0},
+		"kind":                      {messageVersion, 7, 0},
+		"flags":                     {messageVersion, kindWake, 8},
+		"no term":                   change(func(m *pb.Message) { m.Term = nil }),
+		"local type":                change(func(m *pb.Message) { m.Type = pb.MsgHup.Enum(); m.Entries = nil }),
+		"checkpoint":                change(func(m *pb.Message) { m.Type = pb.MsgSnap.Enum(); m.Entries = nil }),
+		"gap":                       change(func(m *pb.Message) { m.Entries[1].Index = new(uint64(305)) }),
+		"term goes back":            change(func(m *pb.Message) { m.Entries[1].Term = new(uint64(5)) }),
+		"term too high":             change(func(m *pb.Message) { m.Entries[2].Term = new(uint64(8)) }),
+		"vote with entries":         change(func(m *pb.Message) { m.Type = pb.MsgVote.Enum() }),
+		"long context":              change(func(m *pb.Message) { m.Context = make([]byte, 100) }),
+		"empty note":                {messageVersion, kindNote, 0},
+		"long note":                 append([]byte{messageVersion, kindNote, 0}, make([]byte, noteMost+1)...),
+		"question without a number": slices.Concat(encodeAsk(0)...),
+		"answer without a number":   slices.Concat(encodeEnd(&logEnd{})...),
+		"cut answer":                slices.Concat(encodeEnd(someEnd())...)[:30],
+		"left over":                 append(change(func(*pb.Message) {}), 1),
 	} {
 		if _, err := decodeMessage(b, 1, 2); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -161,10 +177,18 @@ func FuzzMessage(f *testing.F) {
 	f.Add(slices.Concat(encodeStep(someAppend(), 0)...))
 	f.Add(slices.Concat(encodeWake()...))
 	f.Add(slices.Concat(encodeNote([]byte("note"))...))
+	f.Add(slices.Concat(encodeAsk(7)...))
+	f.Add(slices.Concat(encodeEnd(someEnd())...))
 	f.Add(slices.Concat(encodeStep(&pb.Message{Type: pb.MsgHeartbeat.Enum(), Term: new(uint64(1)), Context: make([]byte, 8)}, 0)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in, err := decodeMessage(b, 1, 2)
-		if err != nil || in.wake || in.note != nil {
+		if err != nil || in.wake || in.note != nil || in.ask != 0 {
+			return
+		}
+		if in.end != nil {
+			if !bytes.Equal(slices.Concat(encodeEnd(in.end)...), b) {
+				t.Fatalf("%+v has two forms", in.end)
+			}
 			return
 		}
 		again, err := decodeMessage(slices.Concat(encodeStep(in.step, 0)...), 1, 2)

@@ -36,8 +36,8 @@ type core struct {
 	// owed are messages that tell a member of a commit index, and can wait.
 	owed map[uint64]*pb.Message
 
-	// logged is the last index handed to the journal.
-	logged uint64
+	// logged is the last entry handed to the journal.
+	logged entryID
 	// pendingChange is the index of the last change of membership proposed here.
 	pendingChange uint64
 	// onTick are closed at the next tick.
@@ -131,8 +131,18 @@ func (c *core) receive(in *inMessage) {
 		c.noted(in.from, in.note)
 		return
 	}
+	switch {
+	case c.membership.isRemoved(in.from):
+		return
+	case in.ask != 0:
+		c.tellEnd(in.from, in.ask)
+		return
+	case in.end != nil:
+		c.told(in.from, in.end)
+		return
+	}
 	m := in.step
-	if c.refusesVote(m) || c.membership.isRemoved(m.GetFrom()) {
+	if c.refusesVote(m) {
 		return
 	}
 	switch m.GetType() {

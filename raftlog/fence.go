@@ -12,8 +12,18 @@ import (
 // header did. Until the log has passed it the replica gives no vote to a log
 // that is older, and does not stand for election: what was confirmed on the
 // strength of its word must not be forgotten with its help. The only member of a
-// group goes on.
-type fence struct{ entryID }
+// group goes on; what nobody has is not waited for: see inquiry.go.
+type fence struct {
+	entryID
+	// lost is the place that was found; the fence never rises above it.
+	lost entryID
+	// inquiry numbers the questions of this life, 0: nobody was asked yet. ends
+	// are the newest answers.
+	inquiry uint64
+	ends    map[uint64]logEnd
+}
+
+func newFence(lost entryID) *fence { return &fence{entryID: lost, lost: lost} }
 
 // refusesVote reports whether a request for a vote is to be ignored.
 func (c *core) refusesVote(m *pb.Message) bool {
@@ -36,7 +46,7 @@ func (c *core) mayCommit(m *pb.Message) bool {
 		m.Commit = new(min(m.GetCommit(), last))
 		return true
 	}
-	last = max(last, c.logged)
+	last = max(last, c.logged.index)
 	if m.GetCommit() <= last {
 		return true
 	}
@@ -74,19 +84,8 @@ func (c *core) isAlone() bool {
 	if len(c.membership.members) != 1 || !c.membership.isVoter(c.id) {
 		return false
 	}
-	for next := max(c.g.applied.index.Load()+1, c.store.first); next <= c.store.last; {
-		entries, err := c.store.Entries(next, c.store.last+1, uint64(c.g.cfg.Limits.MessageBytes))
-		if err != nil || len(entries) == 0 {
-			return false
-		}
-		for _, e := range entries {
-			if e.GetType() != pb.EntryNormal {
-				return false
-			}
-		}
-		next += uint64(len(entries))
-	}
-	return true
+	changes, ok := c.changesAhead()
+	return ok && len(changes) == 0
 }
 
 // repair feeds a member that confirmed entries and lost them. The protocol never

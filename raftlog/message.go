@@ -11,7 +11,8 @@ import (
 // A message between two members:
 //
 //	version  u8, 1
-//	kind     u8: 1 a step of the protocol, 2 wake up, 3 a note, which follows
+//	kind     u8: 1 a step of the protocol, 2 wake up, 3 a note, which follows,
+//	         4 where does your log end, 5 it ends there
 //	flags    u8: 1 the sender's clockwork goes slowly
 //
 // and for kind 1, integers as uvarint:
@@ -22,6 +23,15 @@ import (
 //	entries  count, and for each: type, term, index, length of its data
 //	data     of the entries, one after the other
 //
+// for kinds 4 and 5, integers little endian:
+//
+//	inquiry  u64, never 0; that of the question in the answer
+//
+// and for kind 5 also
+//
+//	index and term of the last entry  u64 each
+//	voters   u8 count, u64 each
+//
 // Sender and receiver are those of the connection. A checkpoint never travels
 // in a message.
 const (
@@ -30,6 +40,8 @@ const (
 	kindStep = 1
 	kindWake = 2
 	kindNote = 3
+	kindAsk  = 4
+	kindEnd  = 5
 
 	flagSlow = 1
 
@@ -82,6 +94,8 @@ type inMessage struct {
 	wake bool
 	slow bool
 	note []byte // of a note, else nil
+	ask  uint64 // the inquiry of a question, else 0
+	end  *logEnd
 	step *pb.Message
 
 	pb                                                pb.Message
@@ -134,6 +148,12 @@ func decodeMessage(b []byte, from, to uint64) (*inMessage, error) {
 		}
 		m.note = d.rest
 		return m, nil
+	case kind == kindAsk:
+		m.ask = d.u64()
+		return m, d.inquiry(m.ask)
+	case kind == kindEnd:
+		m.end = d.logEnd()
+		return m, d.inquiry(m.end.inquiry)
 	case kind != kindStep:
 		return nil, fmt.Errorf("message of kind %d", kind)
 	}

@@ -198,7 +198,7 @@ func (o *opening) assemble() (*Group, error) {
 		c.store.reset(0, 0)
 	}
 	if o.found.Fence.Index != 0 {
-		c.fence = &fence{entryID{o.found.Fence.Index, o.found.Fence.Term}}
+		c.fence = newFence(entryID{o.found.Fence.Index, o.found.Fence.Term})
 		c.log.Warn("what may have been confirmed is not there",
 			zap.Uint64("index", o.found.Fence.Index), zap.Uint64("last", c.store.last))
 		c.checkFence()
@@ -259,7 +259,7 @@ func (c *core) newProtocol(hard *pb.HardState, applied uint64) (err error) {
 		return fmt.Errorf("begin protocol: %w", err)
 	}
 	c.voteTerm, c.vote = hard.GetTerm(), hard.GetVote()
-	c.term, c.commit, c.logged = hard.GetTerm(), hard.GetCommit(), c.store.last
+	c.term, c.commit, c.logged = hard.GetTerm(), hard.GetCommit(), entryID{index: c.store.last}
 	c.role = c.roleOf(raft.StateFollower)
 	return nil
 }

@@ -49,9 +49,9 @@ func (c *core) payOwed() {
 func (c *core) toJournal(m *pb.Message) {
 	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses(), vote: c.noteVote(m)}
 	if n := len(w.entries); n > 0 {
-		c.logged = w.entries[n-1].GetIndex()
+		c.logged = entryID{w.entries[n-1].GetIndex(), w.entries[n-1].GetTerm()}
 		if c.role == RoleLeader {
-			c.commitTimes.logged(c.logged, c.g.cfg.Clock.Now())
+			c.commitTimes.logged(c.logged.index, c.g.cfg.Clock.Now())
 		}
 	}
 	if m.Snapshot != nil {
