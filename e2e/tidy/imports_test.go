@@ -42,9 +42,9 @@ var thirdParties = []struct {
 	tests []string
 }{
 	{"bazil.org/fuse", []string{"fusefs/kernel"}, nil},
-	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}},   // it makes journals to read
-	{"k8s.io", []string{"kube", "e2e/cluster", "csi/registrar"}, nil}, // csi/registrar: the kubelet's registration protocol only
-	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, nil},
+	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}},     // it makes journals to read
+	{"k8s.io", []string{"kube", "e2e/cluster", "csi/registrar"}, nil},   // csi/registrar: the kubelet's registration protocol only
+	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, []string{"roles"}}, // the resource definition is YAML
 	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles"}},
 	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
 	{"github.com/kubernetes-csi/csi-test", []string{"csi/sanitytest"}, []string{"csi", "roles"}},

@@ -138,12 +138,15 @@ type ReplicatedVolumeSpec struct {
 
 // ClaimReference names a PersistentVolumeClaim.
 type ClaimReference struct {
+	// The claim's namespace.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Namespace string `json:"namespace"`
+	// The claim's name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// The claim's UID: another claim of that name is not meant.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
