@@ -248,6 +248,7 @@ var unlinkGroup = Group{"unlink", Join(
 			unlink b
 			fstat h nlink = 0
 		`),
+		nameless,
 	},
 )}
 

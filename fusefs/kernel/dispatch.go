@@ -84,8 +84,9 @@ func (x *exchange) parsedRare(req fuse.Request) {
 		x.unlock((*fuse.LockRequest)(q))
 	case *fuse.InterruptRequest:
 		x.s.flights.interrupt(uint64(q.IntrID), dying)
-	case *fuse.ForgetRequest, *fuse.BatchForgetRequest, *fuse.NotifyReply:
-		// Not answered. Inode numbers are stable, so nothing is kept by count.
+	case *fuse.ForgetRequest, *fuse.BatchForgetRequest:
+		x.s.forgotten(q) // not answered
+	case *fuse.NotifyReply:
 	case *fuse.DestroyRequest:
 		x.fail(fsop.OK)
 	default:

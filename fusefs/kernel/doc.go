@@ -63,7 +63,8 @@
 //	         at 40 u32 length of the hint, at 64 the hint
 //	20480    1024 mutations in flight, 32 bytes each:
 //	         state u32 (1: valid), sub u32, tag u64, seq u64, session u64
-//	53248    2^18 open handles, 16 bytes each: handle u64 (0: free), inode u64
+//	53248    2^18 open handles, 16 bytes each: handle u64 (0: free), inode u64;
+//	         bit 62 of a handle: the kernel refers to an inode without a name
 //	4247552  2^16 lock holders, 32 bytes each:
 //	         kind u32 (0: free), u32 unused, inode u64, owner u64, handle u64
 //	6344704  ring of operations that were answered and not logged: u64, its

@@ -19,6 +19,7 @@ type Ledger struct {
 		free    []int            // flight slots
 		handles map[uint64]handleAt
 		opens   map[fsop.Ino]int
+		held    int   // handles that stand for the kernel's references
 		spare   []int // handle slots below the mark
 		ring    ring
 	}
@@ -57,8 +58,7 @@ func newLedgerOn(mem memory) *Ledger {
 			l.mu.spare = append(l.mu.spare, i)
 			continue
 		}
-		l.mu.handles[handle] = handleAt{i, ino}
-		l.mu.opens[ino]++
+		l.index(handle, handleAt{i, ino})
 	}
 	l.holders.load(mem)
 	l.mu.ring.load(mem)
@@ -208,6 +208,10 @@ func (l *Ledger) Pending() []fsop.Pending {
 func (l *Ledger) Open(handle uint64, ino fsop.Ino) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.open(handle, ino)
+}
+
+func (l *Ledger) open(handle uint64, ino fsop.Ino) error {
 	if h, ok := l.mu.handles[handle]; ok {
 		if h.ino == ino {
 			return nil
@@ -221,9 +225,17 @@ func (l *Ledger) Open(handle uint64, ino fsop.Ino) error {
 	off := handleAtOff(i)
 	l.mem.store64(off+8, uint64(ino))
 	l.mem.store64(off, handle)
-	l.mu.handles[handle] = handleAt{i, ino}
-	l.mu.opens[ino]++
+	l.index(handle, handleAt{i, ino})
 	return nil
+}
+
+// index adds a handle of the memory.
+func (l *Ledger) index(handle uint64, at handleAt) {
+	l.mu.handles[handle] = at
+	l.mu.opens[at.ino]++
+	if handle&heldBit != 0 {
+		l.mu.held++
+	}
 }
 
 // handleSlot finds a free slot, low ones first, so that few pages are in use.
@@ -256,6 +268,9 @@ func (l *Ledger) close(handle uint64) {
 	l.mem.store64(handleAtOff(h.slot), 0)
 	l.mu.spare = append(l.mu.spare, h.slot)
 	delete(l.mu.handles, handle)
+	if handle&heldBit != 0 {
+		l.mu.held--
+	}
 	if l.mu.opens[h.ino]--; l.mu.opens[h.ino] == 0 {
 		delete(l.mu.opens, h.ino)
 	}
@@ -278,5 +293,5 @@ func (l *Ledger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 func (l *Ledger) Handles() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.mu.handles)
+	return len(l.mu.handles) - l.mu.held
 }

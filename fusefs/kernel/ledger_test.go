@@ -273,3 +273,30 @@ func TestMemoryRefused(t *testing.T) {
 		t.Error("the memory can be cut short under its readers")
 	}
 }
+
+// TestHeld shows that an inode that the kernel refers to counts as open until
+// the kernel forgets it, also for the next process, and that there are not too
+// many of them.
+func TestHeld(t *testing.T) {
+	l := fakeLedger()
+	must(t, l.Open(10, 7))
+	l.Hold(7)
+	l.Hold(8)
+	l = newLedgerOn(l.mem)
+	l.Close(10)
+	if got := l.OpenOf([]fsop.Ino{7, 8, 9}); !slices.Equal(got, []fsop.Ino{7, 8}) || l.Handles() != 0 || l.HandlesOn(7) != nil {
+		t.Errorf("open: %v, handles: %d", got, l.Handles())
+	}
+	l.Forget(7)
+	l.Forget(9)
+	if got := l.OpenOf([]fsop.Ino{7, 8, 9}); !slices.Equal(got, []fsop.Ino{8}) {
+		t.Errorf("once forgotten: %v", got)
+	}
+	for ino := range fsop.Ino(2 * heldMax) {
+		l.Hold(100 + ino)
+	}
+	if got := len(l.mu.handles); got != heldMax {
+		t.Errorf("%d inodes are held", got)
+	}
+	must(t, l.Open(12, 7))
+}

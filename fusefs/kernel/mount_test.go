@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
 // needFuse skips, or in CI fails, where no filesystem can be mounted.
@@ -127,6 +129,29 @@ func TestMountReadWrite(t *testing.T) {
 	}
 	if !m.Survives() {
 		t.Log("kernel cannot resend requests")
+	}
+}
+
+// TestNameless shows that what the kernel refers to without a handle counts as
+// open once its name has gone, and no longer when the kernel forgets it.
+func TestNameless(t *testing.T) {
+	m, _ := mountTree(t, newOneTree(t))
+	dir := filepath.Join(m.Dir(), "dir")
+	must(t, unix.Mkdir(dir, 0o755))
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	must(t, err)
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	must(t, unix.Rmdir(dir))
+	open := func() bool { return len(m.Ledger().OpenOf([]fsop.Ino{fsop.Ino(st.Ino)})) > 0 }
+	if !open() {
+		t.Error("not open while there is a descriptor")
+	}
+	must(t, unix.Close(fd))
+	for deadline := time.Now().Add(30 * time.Second); open(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("still open")
+		}
 	}
 }
 

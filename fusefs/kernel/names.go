@@ -59,7 +59,10 @@ func (x *exchange) readlink() {
 }
 
 func (x *exchange) remove(q *fuse.RemoveRequest) {
-	_, errno := x.call(&fsop.Unlink{Parent: x.node, Name: []byte(q.Name), Dir: q.Dir})
+	rep, errno := x.call(&fsop.Unlink{Parent: x.node, Name: []byte(q.Name), Dir: q.Dir})
+	if errno == fsop.OK {
+		x.hold(rep)
+	}
 	x.fail(errno)
 }
 
@@ -73,6 +76,7 @@ func (x *exchange) rename(name string, dir fuse.NodeID, newName string, flags ui
 	}
 	rep, errno := x.call(op)
 	if errno == fsop.OK {
+		x.hold(rep)
 		x.moved(op, rep)
 	}
 	x.fail(errno)

@@ -157,7 +157,7 @@ func (l *Ledger) Queued() []fsop.Queued {
 	return l.mu.ring.list()
 }
 
-// Handles implements the ledger of a session.
+// HandlesOn implements the ledger of a session.
 func (l *Ledger) HandlesOn(ino fsop.Ino) (handles []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *Ledger) HandlesOn(ino fsop.Ino) (handles []uint64) {
 		return nil
 	}
 	for h, at := range l.mu.handles {
-		if at.ino == ino {
+		if at.ino == ino && h&heldBit == 0 {
 			handles = append(handles, h)
 		}
 	}
