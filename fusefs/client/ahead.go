@@ -178,12 +178,13 @@ func (s *Session) push(c *call) {
 	s.sendSoon()
 }
 
-// sendSoon sends what has gathered, at once if it is much.
+// sendSoon sends what has gathered, at once if it is much or somebody waits.
 func (s *Session) sendSoon() {
 	a := &s.mu.ahead
+	next := s.mu.window[s.mu.sendNext]
 	switch {
-	case a.unsent == 0:
-	case a.unsent >= sendOps, a.unsentBytes >= sendBytes, len(a.waiters) > 0, len(a.recalls) > 0:
+	case next == nil:
+	case next.ahead == nil, a.unsent >= sendOps, a.unsentBytes >= sendBytes, len(a.waiters) > 0, len(a.recalls) > 0:
 		s.sendWindow()
 	default:
 		select {

@@ -177,6 +177,7 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 	delete(s.mu.window, c.seq)
 	if c.plug || c.req.Tag == 0 {
 		s.finish(c.seq)
+		s.sendSoon()
 	}
 	if c.given {
 		return

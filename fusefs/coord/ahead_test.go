@@ -244,3 +244,33 @@ func TestLargeRequestBesideABurst(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWaitingBehindAFullWindow does an operation that waits for its answer behind
+// more than the window holds: it is sent when the window has moved on, with nothing
+// else to send.
+func TestWaitingBehindAFullWindow(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	f := a.ok(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	w.hold()
+	for range fsop.WindowMax + 40 {
+		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("x")})
+	}
+	done := make(chan error)
+	go func() {
+		_, err := a.Call(t.Context(), &fsop.Request{Durable: true, Op: &fsop.Write{Ino: f, Append: true, Data: []byte("x")}})
+		done <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // so that it finds the window full
+	w.goOn()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("not sent after 5 s")
+	}
+}

@@ -93,6 +93,7 @@ type Coordinator struct {
 	holders    map[fsop.Ino]map[*session]struct{}
 	wanted     map[fsop.Ino]int // recalled for a mutation that waits
 	unreported map[uint64]bool  // sessions of the log not heard of in this term; true: may have worked ahead
+	asking     map[uint64]int   // requests of a session for a term that wait for a quorum
 	graceEnds  time.Duration    // unreported no longer matters from here on
 	batch      []fsop.Item      // accepted, not yet proposed
 	batchBytes int
@@ -121,7 +122,7 @@ func New(cfg Config) *Coordinator {
 	if cfg.Observe == nil {
 		cfg.Observe = unobserved{}
 	}
-	c := &Coordinator{cfg: cfg, limits: cfg.Limits, log: cfg.Logger}
+	c := &Coordinator{cfg: cfg, limits: cfg.Limits, log: cfg.Logger, asking: map[uint64]int{}}
 	c.reset()
 	return c
 }
@@ -234,6 +235,7 @@ func (c *Coordinator) Tick() {
 	}
 	now := c.cfg.Clock.Mono()
 	c.expire(now)
+	c.overdue(now)
 	c.evictSilent(now)
 	c.tickReap(now)
 	c.stepAll()

@@ -43,7 +43,7 @@ func (c *Coordinator) holdersOf(s *session, inos []fsop.Ino, exclusive bool) (as
 				asked[h] = append(asked[h], ino)
 			case h.leases[ino]:
 				clear = false
-				c.evictOnce(h.id)
+				c.evictLate(h.id)
 			default:
 				c.unhold(h, ino)
 			}
@@ -97,7 +97,7 @@ func (c *Coordinator) flushed(s *session, now time.Duration) bool {
 		if ahead {
 			all = false
 			if now >= c.graceEnds {
-				c.evictOnce(sid)
+				c.evictLate(sid)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (c *Coordinator) flushed(s *session, now time.Duration) bool {
 		if o != s && o.flushTo != 0 {
 			all = false
 			if now >= o.expires {
-				c.evictOnce(o.id)
+				c.evictLate(o.id)
 			}
 		}
 	}

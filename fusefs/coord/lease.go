@@ -4,8 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
+
+// patience is how many terms a session may take to answer a recall.
+const patience = 5
 
 // notice is a pushed question that a session has not acknowledged.
 type notice struct {
@@ -17,6 +22,7 @@ type notice struct {
 	trim    bool      // a recall for room: nobody waits; none of the four: asks for open orphans
 	share   bool      // shared leases may stay
 	owed    bool      // some of what is recalled is exclusive
+	at      time.Duration
 }
 
 // asksOpen reports whether the notice asks for open orphans.
@@ -165,6 +171,7 @@ func (c *Coordinator) ask(n *fsop.Notice, rec *notice) {
 	c.nextNotice++
 	n.ID = c.nextNotice
 	c.notices[n.ID] = rec
+	rec.at = c.cfg.Clock.Mono()
 	c.push(rec.session.link, n)
 	if n.Kind == fsop.NoticeRecall {
 		// Nothing is granted on them before the answer, or that would seem to give
@@ -252,7 +259,18 @@ func (c *Coordinator) expire(now time.Duration) {
 		if s.exclusive == 0 && s.flushTo == 0 {
 			c.release(s)
 		} else if c.waitedFor(s) {
-			c.evictOnce(s.id)
+			c.evictLate(s.id)
+		}
+	}
+}
+
+// overdue ends sessions that renew their terms and yet do not answer what others
+// wait for.
+func (c *Coordinator) overdue(now time.Duration) {
+	for _, rec := range c.notices {
+		if !rec.asksOpen() && !rec.trim && now-rec.at > patience*c.limits.TTL {
+			c.log.Warn("a session does not answer a recall", zap.Uint64("session", rec.session.id), zap.Duration("after", now-rec.at))
+			c.evictOnce(rec.session.id)
 		}
 	}
 }

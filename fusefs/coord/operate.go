@@ -11,7 +11,7 @@ func (c *Coordinator) operate(l *Link, id uint64, op fsop.Op) {
 		l.refuse(id, fsop.Fail(fsop.Denied, "operation kind %d is not for this connection", op.Kind()))
 		return
 	}
-	c.confirmed(l, id, func() {
+	c.confirmed(l, id, 0, func() {
 		c.propose(op, func(r *fsop.Reply, f *fsop.Failure) {
 			if f != nil {
 				c.fail(l, id, f)

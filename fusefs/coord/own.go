@@ -9,7 +9,7 @@ import (
 // own makes an attached session the volume's owner. A session that may not own
 // is of no use to anybody and ends.
 func (c *Coordinator) own(l *Link, id uint64, o *fsop.Own) {
-	c.confirmed(l, id, func() {
+	c.confirmed(l, id, 0, func() {
 		s := l.session
 		if s == nil || s.id != o.Session {
 			c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d is not attached here", o.Session))

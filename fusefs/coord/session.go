@@ -65,13 +65,17 @@ func (c *Coordinator) attach(l *Link, id uint64, a *fsop.Attach) {
 			return
 		}
 	}
-	c.confirmed(l, id, func() { c.bind(l, id, a) })
+	c.confirmed(l, id, a.Session, func() { c.bind(l, id, a) })
 }
 
 // confirmed runs f with the lock held after a quorum round that begins now, in
-// the term of now; otherwise the request fails.
-func (c *Coordinator) confirmed(l *Link, id uint64, f func()) {
-	term := c.Term()
+// the term of now; otherwise the request fails. Until then the session, if not 0,
+// is not late: the quorum is.
+func (c *Coordinator) confirmed(l *Link, id, sid uint64, f func()) {
+	c.lock()
+	term := c.term
+	c.asking[sid]++
+	c.unlock()
 	c.cfg.Spawn(func() {
 		var failure *fsop.Failure
 		if term == 0 {
@@ -81,6 +85,9 @@ func (c *Coordinator) confirmed(l *Link, id uint64, f func()) {
 		}
 		c.lock()
 		defer c.unlock()
+		if c.asking[sid]--; c.asking[sid] == 0 {
+			delete(c.asking, sid)
+		}
 		switch {
 		case failure != nil:
 			c.fail(l, id, failure)
@@ -204,7 +211,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 
 // keepAlive renews a session's term after a quorum round.
 func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
-	c.confirmed(l, id, func() {
+	c.confirmed(l, id, k.Session, func() {
 		s := l.session
 		if s == nil || s.link != l || c.evicting(s.id) {
 			c.fail(l, id, c.notCoordinator())
@@ -221,7 +228,7 @@ func (c *Coordinator) keepAlive(l *Link, id uint64, k *fsop.KeepAlive) {
 
 // detach ends a session at its own wish.
 func (c *Coordinator) detach(l *Link, id uint64, d *fsop.Detach) {
-	c.confirmed(l, id, func() {
+	c.confirmed(l, id, 0, func() {
 		s := l.session
 		if s == nil || s.id != d.Session || s.epoch != d.Epoch {
 			c.fail(l, id, fsop.Fail(fsop.Fenced, "session %d is not attached here", d.Session))
@@ -291,17 +298,17 @@ func (c *Coordinator) dropFenced(s *session) {
 func (c *Coordinator) evictSilent(now time.Duration) {
 	for sid := range c.unreported {
 		if since := now - (c.graceEnds - c.limits.TTL); since > c.limits.EvictAfter {
-			c.evictOnce(sid)
+			c.evictLate(sid)
 		}
 	}
 	for _, s := range c.sessions {
 		if s.link == nil && now-s.silentSince > c.limits.EvictAfter {
-			c.evictOnce(s.id)
+			c.evictLate(s.id)
 		}
 	}
 	for _, p := range c.parked {
 		if o, ok := c.cfg.Tree.Holder(p.ino, p.link.sessionID(), p.lock); ok && c.lapsed(o, now) {
-			c.evictOnce(o)
+			c.evictLate(o)
 		}
 	}
 }
@@ -325,6 +332,15 @@ func (c *Coordinator) evicting(sid uint64) bool {
 	return false
 }
 
+// evictLate ends a session that has let its term pass, once. One that has asked for
+// a term and waits for the quorum has not.
+func (c *Coordinator) evictLate(sid uint64) {
+	if c.asking[sid] == 0 {
+		c.evictOnce(sid)
+	}
+}
+
+// evictOnce ends a session, once.
 func (c *Coordinator) evictOnce(sid uint64) {
 	if c.evicting(sid) {
 		return

@@ -35,6 +35,7 @@ type world struct {
 	held    bool    // proposals wait in limbo
 	limbo   []entry // proposed and not committed
 	full    int     // proposals to be refused for want of room
+	deaf    bool    // no quorum round ends
 	orderly bool    // mounts wait for the log
 	pipes   []*pipe // every connection so far
 
@@ -72,7 +73,9 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-func newWorld(t *testing.T, n int) *world {
+func newWorld(t *testing.T, n int) *world { return newWorldOf(t, n, coord.Limits{}) }
+
+func newWorldOf(t *testing.T, n int, limits coord.Limits) *world {
 	w := &world{t: t, clock: &clock{start: time.Now()}, log: zaptest.NewLogger(t, zaptest.Level(logLevel)), leader: -1}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -86,7 +89,7 @@ func newWorld(t *testing.T, n int) *world {
 		tr.SetFence(0)
 		r := &replica{w: w, id: i, tree: tr, wake: make(chan struct{}, 1)}
 		r.coord = coord.New(coord.Config{
-			Log: r, Tree: tr, Clock: w.clock, Logger: w.log.With(zap.Int("replica", i)),
+			Log: r, Tree: tr, Clock: w.clock, Limits: limits, Logger: w.log.With(zap.Int("replica", i)),
 			Spawn:  func(f func()) { wg.Go(f) },
 			Status: func() []byte { return []byte("{}") },
 		})
@@ -186,6 +189,11 @@ func (r *replica) ReadIndex(context.Context) (uint64, error) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for w.deaf {
+		w.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		w.mu.Lock()
+	}
 	if w.leader != r.id {
 		return 0, errors.New("no quorum")
 	}
