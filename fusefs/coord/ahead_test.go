@@ -245,8 +245,8 @@ func TestLargeRequestBesideABurst(t *testing.T) {
 	}
 }
 
-// TestWaitingBehindAFullWindow does an operation that waits for its answer behind
-// more than the window holds: it is sent when the window has moved on, with nothing
+// TestWaitingBehindAFullWindow does an operation that waits for its answer behind as
+// many as the window holds: it is sent when the window has moved on, with nothing
 // else to send.
 func TestWaitingBehindAFullWindow(t *testing.T) {
 	w := newWorld(t, 1)
@@ -254,8 +254,11 @@ func TestWaitingBehindAFullWindow(t *testing.T) {
 	a := w.mount("a", client.NewMemLedger())
 	dir := warm(t, a, "dir")
 	f := a.ok(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	if err := a.Sync(t.Context(), f, 0); err != nil {
+		t.Fatal(err)
+	}
 	w.hold()
-	for range fsop.WindowMax + 40 {
+	for range fsop.WindowMax {
 		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("x")})
 	}
 	done := make(chan error)
