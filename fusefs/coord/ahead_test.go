@@ -277,3 +277,27 @@ func TestWaitingBehindAFullWindow(t *testing.T) {
 		t.Error("not sent after 5 s")
 	}
 }
+
+// TestCreateOpensWhatIsAhead opens a file with a create that another mount has
+// grown ahead of the log: it shows the size that it has (B5).
+func TestCreateOpensWhatIsAhead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	open := &fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}
+	for i := range 20 {
+		f := a.ok(open).Attrs[0].Ino
+		b.ok(&fsop.GetAttr{Ino: dir})
+		a.ok(&fsop.SetAttr{Ino: f, Valid: fsop.SetMode, Mode: 0o600}) // held alone again
+		if err := a.Sync(t.Context(), f, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.hold()
+		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("more")})
+		time.AfterFunc(20*time.Millisecond, w.goOn)
+		if got, want := b.ok(open).Attrs[0].Size, uint64(4*(i+1)); got != want {
+			t.Fatalf("round %d: opened with size %d, want %d", i, got, want)
+		}
+	}
+}

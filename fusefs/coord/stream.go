@@ -123,7 +123,7 @@ func (c *Coordinator) free(m *mutation) bool {
 func (c *Coordinator) touches(op fsop.Op) ([]fsop.Ino, error) {
 	switch o := op.(type) {
 	case *fsop.Create:
-		return []fsop.Ino{o.Parent}, nil
+		return c.opens([]fsop.Ino{o.Parent}, o)
 	case *fsop.Tmpfile:
 		return []fsop.Ino{o.Parent}, nil
 	case *fsop.Link:
@@ -148,6 +148,24 @@ func (c *Coordinator) touches(op fsop.Op) ([]fsop.Ino, error) {
 		return c.named(inos, o.NewParent, o.NewName)
 	}
 	return nil, nil
+}
+
+// opens adds the file that a create opens, if it is there already and somebody may
+// have changed it ahead of the log: the answer shows its attributes.
+func (c *Coordinator) opens(inos []fsop.Ino, o *fsop.Create) ([]fsop.Ino, error) {
+	if o.Excl {
+		return inos, nil
+	}
+	all, err := c.named(inos, o.Parent, o.Name)
+	if err != nil || len(all) == len(inos) {
+		return all, err
+	}
+	for h := range c.holders[all[len(inos)]] {
+		if h.leases[all[len(inos)]] {
+			return all, nil
+		}
+	}
+	return inos, nil
 }
 
 // named adds the inode behind a name.
