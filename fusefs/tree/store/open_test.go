@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,42 +18,44 @@ const openLimit = 20 * time.Second
 
 // TestOpenOnAFailingDisk opens a new store and a copy of one on a disk that fails
 // at each of the calls in turn, and all later ones: Open returns, with the
-// failure, or with a store that knows it.
+// failure, or with a store that knows it, and nothing of it goes on or waits.
 func TestOpenOnAFailingDisk(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		failures := 0
+		for failing := true; failing; failures++ {
+			// A goroutine that stays behind ends the test, and so does one that never rests.
+			watch := time.AfterFunc(openLimit, func() {
+				panic(fmt.Sprintf("old %v: from call %d on: does not end", old, failures))
+			})
+			synctest.Test(t, func(t *testing.T) { failing = failsFrom(t, old, failures) })
+			watch.Stop()
+		}
+		if failures < 20 {
+			t.Errorf("old %v: only %d calls", old, failures)
+		}
+	}
+}
+
+// failsFrom opens a store on a disk that fails from a call on, and reports whether
+// there was one.
+func failsFrom(t *testing.T, old bool, at int) bool {
 	s := NewShared(1 << 20)
 	defer s.Close()
 	boom := errors.New("boom")
-	for _, old := range []bool{false, true} {
-		for at := 0; ; at++ {
-			mem := disk.NewMem(1)
-			if old {
-				made(t, mem, s)
-			}
-			var rules disk.Rules
-			rules.Fail(disk.Rule{Skip: at, Err: boom})
-			ended := make(chan error, 1)
-			go func() {
-				db, err := Open(disk.Inject(mem, rules.Check), "db", s, zap.NewNop(), false, nil)
-				if err == nil {
-					err = errors.Join(db.Err(), db.Close())
-				}
-				ended <- err
-			}()
-			select {
-			case err := <-ended:
-				if err == nil {
-					at = -1
-				} else if !errors.Is(err, boom) {
-					t.Errorf("old %v: from call %d on: %v", old, at, err)
-				}
-			case <-time.After(openLimit):
-				t.Fatalf("old %v: from call %d on: Open does not return", old, at)
-			}
-			if at < 0 {
-				break // it was open before the first failure
-			}
-		}
+	mem := disk.NewMem(1)
+	if old {
+		made(t, mem, s)
 	}
+	var rules disk.Rules
+	rules.Fail(disk.Rule{Skip: at, Err: boom})
+	db, err := Open(disk.Inject(mem, rules.Check), "db", s, zap.NewNop(), false, nil)
+	if err == nil {
+		err = errors.Join(db.Err(), db.Close())
+	}
+	if err != nil && !errors.Is(err, boom) {
+		t.Errorf("old %v: from call %d on: %v", old, at, err)
+	}
+	return err != nil
 }
 
 func made(t *testing.T, mem *disk.Mem, s *Shared) {

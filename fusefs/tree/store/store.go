@@ -55,6 +55,7 @@ type DB struct {
 	broken chan struct{} // closed at the first failure
 	// isBroken says that broken is closed, or about to be.
 	isBroken atomic.Bool
+	opening  atomic.Bool   // Open is at work
 	closing  chan struct{} // closed when Close begins
 }
 
@@ -63,11 +64,10 @@ var NoSync = pebble.NoSync
 
 // Open opens the store in dir, which a read-only one must have. fail hears of
 // the first failure in the background, from any goroutine; it may be nil. A
-// failure of the disk in the background while it opens ends it at once: pebble
-// would try again for ever. What it has begun then stays, at rest, with the
-// process: two goroutines and the store's lock.
+// failure of the disk while it opens ends it; see calmFS.
 func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fail func(error)) (*DB, error) {
 	d := &DB{log: log, fail: fail, broken: make(chan struct{}), closing: make(chan struct{})}
+	d.opening.Store(true)
 	o := &pebble.Options{
 		FS: calmFS{fsys, d}, Cache: s.cache, FileCache: s.tables, Logger: logger{d},
 		EventListener: &pebble.EventListener{BackgroundError: d.background, DataCorruption: d.corrupt},
@@ -87,42 +87,20 @@ func Open(fsys vfs.FS, dir string, s *Shared, log *zap.Logger, readOnly bool, fa
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].FilterType = pebble.TableFilter
 	}
-	opened := make(chan opening, 1)
-	go func() {
-		db, err := pebble.Open(dir, o)
-		opened <- opening{db, err}
-	}()
-	select {
-	case r := <-opened:
-		if r.err != nil {
-			return nil, fmt.Errorf("open the store: %w", r.err)
+	db, err := pebble.Open(dir, o)
+	d.opening.Store(false)
+	if broken := d.Err(); broken != nil {
+		if err == nil {
+			close(d.closing)
+			_ = db.Close() // it has failed already
 		}
-		d.DB = r.db
-		return d, nil
-	case <-d.broken:
-		if pebble.IsCorruptionError(d.err) {
-			// That is not tried again: it ends all the same, and gives up its lock, so that
-			// an older checkpoint can be opened in its place.
-			d.abandon(opened)
-		} else {
-			go d.abandon(opened)
-		}
-		return nil, fmt.Errorf("open the store: %w", d.err)
+		err = broken
 	}
-}
-
-// opening is what became of an attempt.
-type opening struct {
-	db  *pebble.DB
-	err error
-}
-
-// abandon closes a store that opens after all, although it has failed.
-func (d *DB) abandon(opened <-chan opening) {
-	if r := <-opened; r.err == nil {
-		close(d.closing)
-		_ = r.db.Close() // that it has failed was told
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
 	}
+	d.DB = db
+	return d, nil
 }
 
 // Close ends the store. It can be called once.
