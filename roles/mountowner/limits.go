@@ -9,7 +9,7 @@ import (
 
 // What a mount may have answered that is not in the log yet.
 const (
-	DefaultWriteBehindOps   = 0
+	DefaultWriteBehindOps   = 8192
 	writeBehindOpsMost      = 1 << 16
 	DefaultWriteBehindBytes = 12 << 20 // the memory that outlives a serving process holds so much
 	writeBehindBytesLeast   = 2 << 20  // one large write and some more
