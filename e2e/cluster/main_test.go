@@ -82,6 +82,7 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 		}
 		os.Exit(130)
 	})
+	go machine.watch(ctx)
 	begin := time.Now()
 	code = m.Run()
 	logf("%5.1f s scenarios", time.Since(begin).Seconds())

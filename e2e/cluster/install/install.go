@@ -188,7 +188,7 @@ func Manifests(ctx context.Context, kubectl Kubectl, image string, components ..
 // Uninstall deletes what Manifests applied.
 func Uninstall(ctx context.Context, kubectl Kubectl, image string, components ...string) error {
 	return WithOverlay(image, components, func(dir string) error {
-		return output(kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=60s"))
+		return output(kubectl(ctx, "delete", "-k", dir, "--ignore-not-found", "--timeout=3m"))
 	})
 }
 

@@ -214,7 +214,7 @@ func (c *Cluster) InHub(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 const (
-	readyWithin = 3 * time.Minute
+	readyWithin = 6 * time.Minute
 	readyPause  = 200 * time.Millisecond
 )
 

@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -39,6 +41,20 @@ func (c *Cluster) CutPair(a, b int) error {
 		return "add rule ip cut through ip saddr " + side(from) + " ip daddr " + side(to) + " drop\n"
 	}
 	return nft(cutTable + rule(a, b) + rule(b, a))
+}
+
+// Reaches tells whether a node gets an answer from another one's kubelet within two seconds.
+func (c *Cluster) Reaches(ctx context.Context, from, to int) (bool, error) {
+	cmd, err := c.Exec(ctx, from, "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+nodeIP(to)+"/10250")
+	if err != nil {
+		return false, err
+	}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // CutAPI drops silently everything between a node and the control plane.
