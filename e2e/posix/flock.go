@@ -60,6 +60,23 @@ var flockGroup = Group{"flock", []Case{
 		a.Close(dup)
 		c.OK(b.Finish(), "the waiter")
 	}},
+	{Name: "what the last close released can be had at once", Needs: locks, Fn: func(c *C) {
+		c.put(c.P("f"), nil)
+		fd := c.open(c.P("f"), unix.O_RDWR)
+		lock := unix.Flock_t{Type: unix.F_WRLCK}
+		for range 100 {
+			x, err := unix.Open(c.P("f"), unix.O_RDWR|unix.O_CLOEXEC, 0)
+			c.OK(err, "open")
+			c.OK(unix.Flock(x, unix.LOCK_EX|unix.LOCK_NB), "LOCK_EX")
+			c.OK(unix.FcntlFlock(uintptr(x), unix.F_OFD_SETLK, &lock), "OFD lock")
+			c.OK(unix.Close(x), "close")
+			c.OK(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), "LOCK_EX by the other")
+			c.OK(unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock), "OFD lock by the other")
+			c.OK(unix.Flock(fd, unix.LOCK_UN), "unlock")
+			unlock := unix.Flock_t{Type: unix.F_UNLCK}
+			c.OK(unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock), "OFD unlock")
+		}
+	}},
 	{Name: "death of the holder releases", Needs: locks, Fn: func(c *C) {
 		a, b, fa, fb := flockPair(c)
 		c.OK(a.Flock(fa, unix.LOCK_EX), "LOCK_EX")

@@ -53,6 +53,7 @@ func kernelLockType(t fsop.LockType) uint32 {
 
 func (x *exchange) queryLock(q *fuse.QueryLockRequest) {
 	lock := fuse.LockRequest(*q)
+	x.afterReleases()
 	rep, errno := x.call(&fsop.GetLock{Ino: x.node, Lock: lockRange(&lock)})
 	if errno != fsop.OK {
 		x.fail(errno)
@@ -67,6 +68,7 @@ func (x *exchange) queryLock(q *fuse.QueryLockRequest) {
 }
 
 func (x *exchange) lock(q *fuse.LockRequest, wait bool) {
+	x.afterReleases()
 	r := lockRange(q)
 	h := holder{Ino: x.node, Owner: r.Owner, Handle: uint64(q.Handle), Kind: r.Kind}
 	if x.s.ledger.claim(h) != nil {
@@ -180,10 +182,20 @@ func (x *exchange) flushLocks(owner uint64) fsop.Errno {
 // open file description locks, of which the kernel sends no release: the locks of
 // processes went when they closed.
 func (x *exchange) releaseLocks(handle uint64) {
-	for _, h := range x.s.ledger.holdersOf(x.node, handle) {
+	holders := x.s.ledger.holdersOf(x.node, handle)
+	if len(holders) == 0 {
+		return
+	}
+	defer x.s.releases.begin(x.node)()
+	for _, h := range holders {
 		x.unlockAll(h.Owner, h.Kind)
 	}
 }
+
+// afterReleases waits for the releases that were under way when x came. Nobody
+// waits for a release, so whoever asks for a lock after close(2) or after a
+// process has ended would otherwise compete with it.
+func (x *exchange) afterReleases() { x.after(&x.s.releases) }
 
 func (x *exchange) unlockAll(owner uint64, kind fsop.LockKind) fsop.Errno {
 	claims := x.s.ledger.claims(x.node, owner, kind)

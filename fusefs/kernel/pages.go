@@ -173,7 +173,7 @@ func (s *server) lease(ino fsop.Ino) uint64 {
 // takes the answer or not. lease is the one that was held before it was asked.
 func (x *exchange) refresh(a *fsop.Attr, lease uint64) {
 	p := x.s.pages
-	drop, grown := p.suspect(a, x.pid, lease, len(x.s.writes.underway(a.Ino)) > 0)
+	drop, grown := p.suspect(a, x.pid, lease, len(x.s.writes.list(a.Ino)) > 0)
 	if !drop {
 		return
 	}

@@ -47,14 +47,15 @@ type server struct {
 	pages    *pages
 	observer Observer // nil for none
 
-	baton   baton
-	flights flights
-	writes  writes
-	parents parents
-	group   sync.WaitGroup
-	waits   chan struct{} // one token a waiting lock request
-	large   chan struct{} // one token a large write
-	resume  *resume       // nil when every resent request has been read
+	baton    baton
+	flights  flights
+	writes   underWay
+	releases underWay
+	parents  parents
+	group    sync.WaitGroup
+	waits    chan struct{} // one token a waiting lock request
+	large    chan struct{} // one token a large write
+	resume   *resume       // nil when every resent request has been read
 
 	mu struct {
 		sync.Mutex
@@ -80,7 +81,7 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s.syncer, _ = caller.(Syncer)
 	s.leaser, _ = caller.(Leaser)
 	s.flights.byID = map[uint64]*exchange{}
-	s.writes.byIno = map[fsop.Ino][]chan struct{}{}
+	s.writes.byIno, s.releases.byIno = map[fsop.Ino][]chan struct{}{}, map[fsop.Ino][]chan struct{}{}
 	s.baton = baton{max: requestsMax, idle: idleMax, spawn: func() { s.group.Go(s.work) }}
 	return s
 }

@@ -8,22 +8,22 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// writes holds back GETATTR and READ behind the writes that are under way on the
-// inode.
+// underWay holds back requests about an inode behind others that are under way:
+// what asks for a lock behind releases, and GETATTR and READ behind writes.
 //
 // The kernel copies a write into its page before it sends it, and a reader can
 // see it there. Every read asks for attributes first, and a new mtime drops the
 // pages. Attributes from before the write would drop what that reader has seen,
 // and the next read would bring the old data back; as would a page that was dropped
 // while its write was under way, and read again before that had happened.
-type writes struct {
+type underWay struct {
 	mu    sync.Mutex
 	byIno map[fsop.Ino][]chan struct{}
 }
 
-// begin registers a write. The caller holds the baton, so everything that is
+// begin registers a request. The caller holds the baton, so everything that is
 // read from the device later sees it.
-func (w *writes) begin(ino fsop.Ino) (done func()) {
+func (w *underWay) begin(ino fsop.Ino) (done func()) {
 	ch := make(chan struct{})
 	w.mu.Lock()
 	w.byIno[ino] = append(w.byIno[ino], ch)
@@ -41,8 +41,8 @@ func (w *writes) begin(ino fsop.Ino) (done func()) {
 	}
 }
 
-// underway returns the writes to wait for.
-func (w *writes) underway(ino fsop.Ino) []chan struct{} {
+// list returns what to wait for.
+func (w *underWay) list(ino fsop.Ino) []chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.byIno[ino])
@@ -65,9 +65,11 @@ func (x *exchange) getattr(forPages bool) {
 	x.attr(rep, errno)
 }
 
-// afterWrites waits for the writes that were under way when x came.
-func (x *exchange) afterWrites() {
-	for _, done := range x.s.writes.underway(x.node) {
+func (x *exchange) afterWrites() { x.after(&x.s.writes) }
+
+// after waits for what was under way when x came.
+func (x *exchange) after(w *underWay) {
+	for _, done := range w.list(x.node) {
 		x.yield()
 		if !wait(x.ctx, done) {
 			return
