@@ -3,6 +3,7 @@ package replicahost
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -42,6 +43,7 @@ type Host struct {
 		volumes  map[string]*api.ReplicatedVolume
 		dirty    map[string]bool   // volumes whose status is to be written
 		told     map[string]string // what was written last
+		resumed  bool              // recorded replicas have been started
 	}
 }
 
@@ -113,6 +115,9 @@ func (h *Host) resume(ctx context.Context) error {
 		}
 		h.start(ctx, rec.Assignment, rec)
 	}
+	h.mu.Lock()
+	h.mu.resumed = true
+	h.mu.Unlock()
 	h.log.Info("recorded replicas", zap.Int("count", len(records)))
 	return nil
 }
@@ -141,6 +146,9 @@ func (h *Host) ready() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.mu.resumed {
+		return errors.New("the replicas that were here have not been started yet")
+	}
 	waiting := 0
 	for _, r := range h.mu.replicas {
 		r.mu.Lock()

@@ -42,3 +42,22 @@ func TestStatusAndReadiness(t *testing.T) {
 		t.Fatal("they wait for each other")
 	}
 }
+
+// TestNotReadyBeforeItsReplicas has nobody take a host for ready that does not know yet which replicas it has: a rollout would go on to the
+// next node, and take the quorum away.
+func TestNotReadyBeforeItsReplicas(t *testing.T) {
+	s, err := openStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{log: zap.NewNop(), began: time.Now(), store: s}
+	if h.ready() == nil {
+		t.Error("ready before its records were read")
+	}
+	if err := h.resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ready(); err != nil {
+		t.Errorf("without replicas: %v", err)
+	}
+}
