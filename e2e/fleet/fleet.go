@@ -41,6 +41,8 @@ type Options struct {
 	Start func(who string, cmd *exec.Cmd) error
 	// Worker changes a worker's configuration before each start; may be nil.
 	Worker func(c *worker.Config)
+	// MountArgs are further arguments of the mount owners.
+	MountArgs []string
 	// QuorumWait is how long operations wait for a quorum; 0: 30 s.
 	QuorumWait time.Duration
 	Watchdog   time.Duration // aborts the mounts then; 0: 3 minutes
@@ -287,7 +289,7 @@ func (f *Fleet) mount(n int) error {
 	if err := os.Mkdir(at, 0o755); err != nil {
 		return err
 	}
-	p, err := f.start(Mount(n), []string{"mount-owner", "--socket", socket, "--until-stdin-ends", "--log-level", "info", "--log-format", "json"})
+	p, err := f.start(Mount(n), append([]string{"mount-owner", "--socket", socket, "--until-stdin-ends", "--log-level", "info", "--log-format", "json"}, f.o.MountArgs...))
 	if err != nil {
 		return err
 	}

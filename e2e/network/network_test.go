@@ -115,7 +115,9 @@ type site struct {
 	load  *kill.Driver
 }
 
-func newSite(t *testing.T) *site {
+// newSite starts one, and a load on it unless the test has its own; args are the
+// mount owners'.
+func newSite(t *testing.T, loaded bool, args ...string) *site {
 	needNetwork(t)
 	s := &site{t: t, net: NewSwitch(1)}
 	for _, n := range numbers {
@@ -130,11 +132,15 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s.fleet = fleet.Start(t, fleet.Options{
-		Host:     func(n int) string { return Addr(byte(n)) },
-		Start:    func(who string, cmd *exec.Cmd) error { return s.net.Start(numbers[who], cmd) },
-		Watchdog: time.Minute + time.Duration(*repeatFlag)*2*time.Minute,
+		Host:      func(n int) string { return Addr(byte(n)) },
+		Start:     func(who string, cmd *exec.Cmd) error { return s.net.Start(numbers[who], cmd) },
+		Watchdog:  time.Minute + time.Duration(*repeatFlag)*2*time.Minute,
+		MountArgs: args,
 	})
 	s.fleet.Healthy()
+	if !loaded {
+		return s
+	}
 	s.load = kill.Drive(t, [2]string(s.fleet.Mounts), 6*time.Millisecond, s.fleet.Abort)
 	return s
 }
@@ -202,33 +208,48 @@ var faults = []fault{
 	{"the coordinator is not heard", func(s *site, r roles) { s.oneWay(r.coordinator, r.follower, r.other, mount1, mount2) }, nil},
 	{"a follower is alone", func(s *site, r roles) { s.apart(r.follower, r.coordinator, r.other, mount1, mount2) }, nil},
 	{"two replicas do not reach each other", func(s *site, r roles) { s.apart(r.coordinator, r.follower) }, nil},
-	{"the coordinator and one mount are alone", func(s *site, r roles) {
-		s.apart(r.coordinator, r.follower, r.other, mount1)
-		s.apart(mount2, r.follower, r.other)
-	}, []int{2}},
 	{"packets are lost", func(s *site, _ roles) { s.everywhere(Rule{Loss: 0.05}) }, nil},
 	{"packets are late", func(s *site, _ roles) {
 		s.everywhere(Rule{Delay: 2 * time.Millisecond, Jitter: 5 * time.Millisecond})
 	}, nil},
 }
 
+// withTheCoordinator leaves a mount with nobody but a coordinator that has no majority.
+var withTheCoordinator = fault{"the coordinator and one mount are alone", func(s *site, r roles) {
+	s.apart(r.coordinator, r.follower, r.other, mount1)
+	s.apart(mount2, r.follower, r.other)
+}, []int{2}}
+
 // TestPartitions makes faults in the network under a load whose every answered
 // operation must be there once. Whoever has a majority and a mount goes on while
 // the fault lasts; everybody after it (B1, B4, C5).
 func TestPartitions(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, true)
+	s.rounds(faults)
+	s.fleet.Scrubbed()
+	s.fleet.Equal()
+}
+
+// TestMountCutOff cuts a mount off that has no exclusive leases: nobody needs its
+// session to end, and it goes on afterwards without an error.
+func TestMountCutOff(t *testing.T) {
+	s := newSite(t, true, "--write-behind-ops", "0")
+	s.rounds([]fault{withTheCoordinator})
+	s.fleet.Equal()
+}
+
+// rounds goes through faults.
+func (s *site) rounds(faults []fault) {
 	for range *repeatFlag {
 		for _, f := range faults {
 			s.round(f)
-			if t.Failed() {
+			if s.t.Failed() {
 				return
 			}
 		}
 	}
 	ops := s.load.Close()
-	t.Logf("%d faults, %d operations", len(faults)**repeatFlag, ops)
-	s.fleet.Scrubbed()
-	s.fleet.Equal()
+	s.t.Logf("%d faults, %d operations", len(faults)**repeatFlag, ops)
 }
 
 // round goes through one fault.
