@@ -157,7 +157,7 @@ func (o *opening) finishInstall() error {
 func (o *opening) assemble() (*Group, error) {
 	cfg := o.cfg
 	id := cfg.Expect.Member
-	g := &Group{cfg: cfg, log: cfg.Log.With(zap.String("replica", cfg.Expect.Replica), zap.Uint64("member", id))}
+	g := &Group{cfg: cfg, log: cfg.Log.With(zap.Uint64("member", id))}
 	end := o.found.Last
 	if end.Before(o.found.Fence) {
 		end = o.found.Fence

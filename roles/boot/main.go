@@ -71,9 +71,9 @@ func Main(ctx context.Context, commands []*cli.Command, args []string, out, errO
 	return ExitCode(err)
 }
 
-// OneLine returns err's message without line breaks.
+// OneLine returns err's message without line breaks, in plain words.
 func OneLine(err error) string {
-	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	return Plain(strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
 }
 
 // App returns the command line's root.

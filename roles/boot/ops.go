@@ -22,6 +22,7 @@ type Ops struct {
 	Registry *prometheus.Registry
 
 	addr  string
+	l     net.Listener // what Listen opened
 	relay http.Handler // answers /metrics in the registry's place, if not nil
 	mu    struct {
 		sync.Mutex
@@ -104,17 +105,34 @@ func (o *Ops) Metrics() http.Handler {
 // It is called before Run.
 func (o *Ops) Relay(h http.Handler) { o.relay = h }
 
+// Listen opens the address before Run does, to know early that it can be had.
+// Who calls it calls Close in the end.
+func (o *Ops) Listen() (err error) {
+	if o.addr != "" {
+		o.l, err = net.Listen("tcp", o.addr)
+	}
+	return err
+}
+
+// Close closes what Listen has opened.
+func (o *Ops) Close() {
+	if o.l != nil {
+		o.l.Close() // Run may have done so
+	}
+}
+
 // Run serves until ctx ends. Without an address it only waits.
 func (o *Ops) Run(ctx context.Context) error {
 	if o.addr == "" {
 		<-ctx.Done()
 		return nil
 	}
-	l, err := net.Listen("tcp", o.addr)
-	if err != nil {
-		return err
+	if o.l == nil {
+		if err := o.Listen(); err != nil {
+			return err
+		}
 	}
-	return ServeHTTP(ctx, l, o.Handler())
+	return ServeHTTP(ctx, o.l, o.Handler())
 }
 
 // Bounds of every HTTP server of the program.

@@ -58,11 +58,8 @@ func (c *Config) complete() error {
 	if c.ReserveBytes > reserveMost {
 		return boot.Usagef("--reserve-bytes: %d is more than %d", c.ReserveBytes, uint64(reserveMost))
 	}
-	if c.CheckpointBytes < 0 {
-		return boot.Usagef("--checkpoint-bytes: %d is negative", c.CheckpointBytes)
-	}
-	if c.JournalBytes < 0 {
-		return boot.Usagef("--journal-bytes: %d is negative", c.JournalBytes)
+	if err := worker.CheckSizes(c.CheckpointBytes, c.JournalBytes); err != nil {
+		return err
 	}
 	if addr := c.Boot.MetricsAddr; addr != "" {
 		if _, err := net.ResolveTCPAddr("tcp", addr); err != nil {
@@ -110,11 +107,14 @@ func (c *Config) covers(mnt string) bool {
 }
 
 // folders checks, before anything is made, that what must be folders is nothing
-// else, and that nothing is mounted where the volume is to be but what an earlier
+// else and has nobody else's files, and that nothing is mounted where the volume is to be but what an earlier
 // dev of this DIR left. That is not looked at, since it may not answer.
 func (c *Config) folders() error {
 	if st, err := os.Stat(c.Dir); err == nil && !st.IsDir() {
 		return boot.Usagef("--dir: %s is not a folder", c.Dir)
+	}
+	if err := c.checkFresh(); err != nil {
+		return err
 	}
 	for _, mnt := range c.mountpoints() {
 		typ, source, err := mountedAt(mnt)
@@ -124,6 +124,9 @@ func (c *Config) folders() error {
 		if typ == "" {
 			if st, err := os.Stat(mnt); err == nil && !st.IsDir() {
 				return boot.Usagef("--mount: %s is not a folder", mnt)
+			}
+			if err := checkBare(mnt); err != nil {
+				return err
 			}
 			continue
 		}

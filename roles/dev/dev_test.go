@@ -101,7 +101,7 @@ func TestFoldersAreFolders(t *testing.T) {
 		want string
 	}{
 		{Config{Dir: filepath.Join(dir, "new"), Mounts: 1}, ""},
-		{Config{Dir: dir, Mount: filepath.Join(dir, "..d"), Mounts: 1}, ""},
+		{Config{Dir: dir + "/sub", Mount: filepath.Join(dir, "sub/..d"), Mounts: 1}, ""},
 		{Config{Dir: file, Mounts: 1}, "--dir: " + file + " is not a folder"},
 		{Config{Dir: filepath.Join(dir, "new"), Mount: file, Mounts: 1}, "--mount: " + file + " is not a folder"},
 		{Config{Dir: filepath.Join(dir, "new"), Mount: "/proc", Mounts: 1}, "(proc) is mounted at /proc: unmount it, or give another folder"},

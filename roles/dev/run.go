@@ -64,7 +64,14 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, out, errOut io.Writer
 	}
 	defer unlock()
 	s := &system{cfg: cfg, log: log, out: out, errOut: errOut, ops: cfg.Boot.NewOps()}
+	if err := s.ops.Listen(); err != nil {
+		return fmt.Errorf("--metrics-addr: %w", err)
+	}
+	defer s.ops.Close()
 	if s.settings, err = openSettings(cfg.Dir, cfg.Replicas); err != nil {
+		return err
+	}
+	if err := cfg.checkDisk(s.settings.Replicas, errOut); err != nil {
 		return err
 	}
 	if err := clearStale(ctx, cfg.Dir, cfg.mountpoints()); err != nil {

@@ -76,14 +76,7 @@ func openSettings(dir string, replicas int) (*settings, error) {
 	path := filepath.Join(dir, settingsFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if replicas == 0 {
-			replicas = defaultReplicas
-		}
-		var id [8]byte
-		crand.Read(id[:]) // never fails
-		s := &settings{Version: settingsVersion, Volume: "dev-" + hex.EncodeToString(id[:]), Replicas: replicas}
-		s.complete()
-		return s, s.save(dir)
+		return makeSettings(dir, replicas)
 	}
 	if err != nil {
 		return nil, err
@@ -92,10 +85,28 @@ func openSettings(dir string, replicas int) (*settings, error) {
 	if err != nil {
 		return nil, boot.Usagef("%s is no settings of a dev (%w): put the file back, or give another --dir", path, err)
 	}
+	if replicas != 0 && replicas != s.Replicas && !s.Initialised {
+		// It never served, so there is nothing in it.
+		if err := begin(dir, s); err != nil {
+			return nil, err
+		}
+		return makeSettings(dir, replicas)
+	}
 	if replicas != 0 && replicas != s.Replicas {
 		return nil, boot.Usagef("%s has %d replicas, not %d: give another --dir, or leave --replicas out", dir, s.Replicas, replicas)
 	}
 	return s, nil
+}
+
+func makeSettings(dir string, replicas int) (*settings, error) {
+	if replicas == 0 {
+		replicas = defaultReplicas
+	}
+	var id [8]byte
+	crand.Read(id[:]) // never fails
+	s := &settings{Version: settingsVersion, Volume: "dev-" + hex.EncodeToString(id[:]), Replicas: replicas}
+	s.complete()
+	return s, s.save(dir)
 }
 
 func parseSettings(text []byte) (*settings, error) {

@@ -58,6 +58,9 @@ func (c *Config) validate() error {
 			return boot.Usagef("--%s: %q is not a clean absolute path", f.flag, f.value)
 		}
 	}
+	if err := worker.CheckSizes(c.Worker.CheckpointBytes, c.Worker.JournalBytes); err != nil {
+		return err
+	}
 	if net.ParseIP(c.Advertise) == nil {
 		return boot.Usagef("--pod-ip: %q is not an IP address", c.Advertise)
 	}

@@ -15,13 +15,15 @@ import (
 // replica is one life of a replica in the host's hands. What is not in mu belongs
 // to the goroutine in run.
 type replica struct {
-	host   *Host
-	log    *zap.Logger
-	key    string
-	volume string
-	record *Record
-	lock   *os.File     // the publication lock, nil while another host has it
-	busy   map[int]bool // ports that somebody else listens on
+	host *Host
+	log  *zap.Logger
+	// workerLog is for the worker, which adds volume and replica itself.
+	workerLog *zap.Logger
+	key       string
+	volume    string
+	record    *Record
+	lock      *os.File     // the publication lock, nil while another host has it
+	busy      map[int]bool // ports that somebody else listens on
 
 	changed chan struct{} // told when wanted has changed
 	mu      struct {
@@ -37,7 +39,8 @@ type replica struct {
 func newReplica(h *Host, a Assignment, rec *Record) *replica {
 	r := &replica{
 		host: h, key: a.Key(), volume: a.Volume, record: rec, busy: map[int]bool{}, changed: make(chan struct{}, 1),
-		log: h.log.With(zap.String("volume", a.Volume), zap.String("replica", a.Replica()), zap.Int64("incarnation", a.Incarnation)),
+		log:       h.log.With(zap.String("volume", a.Volume), zap.String("replica", a.Replica()), zap.Int64("incarnation", a.Incarnation)),
+		workerLog: h.log.Named("worker").With(zap.Int64("incarnation", a.Incarnation)),
 	}
 	if rec == nil {
 		r.record = &Record{Assignment: a}

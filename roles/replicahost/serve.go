@@ -116,7 +116,7 @@ func (r *replica) identify(ctx context.Context, a *Assignment, cfg worker.Config
 	case known:
 		return stateLost("the replica was initialised, and its volume has no identity any more")
 	}
-	if err := worker.Initialise(ctx, cfg, r.log); err != nil {
+	if err := worker.Initialise(ctx, cfg, r.workerLog); err != nil {
 		return r.failed(err)
 	}
 	return r.initialised()
@@ -133,7 +133,7 @@ func (r *replica) force(ctx context.Context, cfg worker.Config, have, want raftl
 		}
 	}
 	r.say(api.ReplicaStarting, hostReasonStarting, "making the replica the only member")
-	if err := worker.Force(ctx, cfg, want.Incarnation, want.Member, r.log); err != nil {
+	if err := worker.Force(ctx, cfg, want.Incarnation, want.Member, r.workerLog); err != nil {
 		return r.failed(err)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (r *replica) work(ctx context.Context, a *Assignment, cfg worker.Config, st
 	var report func() worker.Report
 	cfg.Inspect = func(f func() worker.Report) { report = f }
 	up := false
-	err := worker.Run(ctx, cfg, r.log.Named("worker"), func(string) {
+	err := worker.Run(ctx, cfg, r.workerLog, func(string) {
 		up = true
 		started()
 		go func() {

@@ -107,6 +107,24 @@ func ParseMember(text string) (Member, error) {
 	return Member{ID: id, Replica: replica, Addr: addr, ServerName: name}, nil
 }
 
+// Least sizes with which a replica works: a journal has a few segments.
+const (
+	journalLeast    = 16 << 20
+	checkpointLeast = 256 << 10
+)
+
+// CheckSizes refuses what --checkpoint-bytes and --journal-bytes can't be; 0 stands
+// for the default.
+func CheckSizes(checkpoint, journal int64) error {
+	switch {
+	case checkpoint != 0 && checkpoint < checkpointLeast:
+		return boot.Usagef("--checkpoint-bytes: %d is less than %d", checkpoint, checkpointLeast)
+	case journal != 0 && journal < journalLeast:
+		return boot.Usagef("--journal-bytes: %d is less than %d", journal, journalLeast)
+	}
+	return nil
+}
+
 // validate checks what does not need the machine.
 func (c *Config) validate() error {
 	for _, f := range []struct{ flag, value string }{
@@ -124,6 +142,9 @@ func (c *Config) validate() error {
 	}
 	if c.Incarnation == 0 {
 		return boot.Usagef("--incarnation begins at 1")
+	}
+	if err := CheckSizes(c.CheckpointBytes, c.JournalBytes); err != nil {
+		return err
 	}
 	seen := map[uint64]bool{}
 	for _, m := range c.Members {

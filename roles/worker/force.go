@@ -27,6 +27,7 @@ func Force(ctx context.Context, cfg Config, incarnation, member uint64, log *zap
 		return err
 	}
 	defer unlock()
+	log = cfg.named(log)
 	fs := disk.OS()
 	t, err := tree.Open(tree.Config{FS: fs, Dir: filepath.Join(cfg.Dir, "tree"), Cache: sharedCache(), Log: log})
 	if err != nil {
@@ -40,6 +41,6 @@ func Force(ctx context.Context, cfg Config, incarnation, member uint64, log *zap
 	if err := raftlog.Force(r.logConfig(fs), next); err != nil {
 		return fmt.Errorf("force %s: %w", cfg.Replica, err)
 	}
-	log.Warn("replica is the only member now", zap.String("replica", cfg.Replica), zap.Uint64("incarnation", incarnation))
+	log.Warn("replica is the only member now", zap.Uint64("next", incarnation))
 	return nil
 }

@@ -56,7 +56,7 @@ func Initialise(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return err
 	}
 	defer unlock()
-	r := &replica{cfg: cfg, log: log}
+	r := &replica{cfg: cfg, log: cfg.named(log)}
 	if err := raftlog.Bootstrap(r.logConfig(disk.OS()), cfg.genesis()); err != nil {
 		return fmt.Errorf("initialise replica: %w", err)
 	}

@@ -58,13 +58,18 @@ type replica struct {
 	spawned   sync.WaitGroup
 }
 
-// Run serves the replica until ctx ends. ready is called with the address once
+// named adds what every line of a replica has.
+func (c *Config) named(log *zap.Logger) *zap.Logger {
+	return log.With(zap.String("volume", c.Volume), zap.String("replica", c.Replica))
+}
+
+// Run serves the replica until ctx ends. log does not name the replica yet. ready is called with the address once
 // the worker listens and takes part in the log.
 func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr string)) error {
 	if err := cfg.validate(); err != nil {
 		return err
 	}
-	log = log.With(zap.String("volume", cfg.Volume), zap.String("replica", cfg.Replica))
+	log = cfg.named(log)
 	unlock, err := lockFolder(ctx, cfg.Dir)
 	if err != nil {
 		return err

@@ -22,6 +22,6 @@ var exits = []Entry{
 	{"1", Exit, "The role ended with an error that its last line says.", "", ""},
 	{"2", Exit, "The command line or a configuration is wrong; the line says what.", "", "correct it"},
 	{"3", Exit, "ReplicaStateLost: the worker found its replica's state missing or cut, and will not begin afresh.", "", "see ReplicaStateLost"},
-	{"4", Exit, "`ctl status`: a volume is degraded. It serves, and survives fewer failures.", "what it printed", "see the reason that it printed"},
-	{"5", Exit, "`ctl status`: a volume is unavailable. Operations on it wait or fail.", "what it printed", "see the reason that it printed"},
+	{"4", Exit, "Of `ctl status`: a volume is degraded; it serves, and survives fewer failures. Of `worker`: its replica was replaced, and this copy is no member any more.", "what it printed", "of `ctl status`: see the reason that it printed; of `worker`: nothing, the folder can be deleted"},
+	{"5", Exit, "Of `ctl status`: a volume is unavailable. Operations on it wait or fail.", "what it printed", "see the reason that it printed"},
 }
