@@ -70,6 +70,34 @@ var nodesGroup = Group{"nodes", []Case{
 			Eq(c, e.ino, statOf(c, c.P("d/"+e.name)).Ino, "d_ino")
 		}
 	}},
+	{Name: "file handles lead to files and directories, also deep and from the other side", Fn: func(c *C) {
+		for _, d := range []string{"d", "d/e", "d/e/f"} {
+			mustMkdir(c, d, 0o755)
+		}
+		c.put(c.P("d/e/f/file"), []byte("deep"))
+		handle := func(name string) unix.FileHandle {
+			h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, c.P(name), 0)
+			c.OK(err, "name_to_handle_at of %s", name)
+			return h
+		}
+		fd, err := unix.OpenByHandleAt(c.open(c.Q("."), unix.O_RDONLY), handle("d/e/f"), unix.O_RDONLY)
+		c.OK(err, "open_by_handle_at of a directory")
+		defer unix.Close(fd)
+		names, err := listNames(fd)
+		c.OK(err, "read the directory")
+		Eq(c, names, "file", "entries")
+		var up unix.Stat_t
+		c.OK(unix.Fstatat(fd, "..", &up, 0), "stat of its parent")
+		Eq(c, up.Ino, statOf(c, c.P("d/e")).Ino, "inode of its parent")
+		file, err := unix.OpenByHandleAt(c.open(c.Q("."), unix.O_RDONLY), handle("d/e/f/file"), unix.O_RDONLY)
+		c.OK(err, "open_by_handle_at of a file")
+		defer unix.Close(file)
+		buf := make([]byte, 9)
+		n, err := unix.Pread(file, buf, 0)
+		c.OK(err, "read the file")
+		Eq(c, string(buf[:n]), "deep", "contents")
+		c.same(c.get(c.Q("d/e/f/file")), []byte("deep"), "contents by name")
+	}},
 	{Name: "listings are never stale, also of an open directory", Fn: func(c *C) {
 		mustMkdir(c, "d", 0o755)
 		held := c.open(c.Q("d"), unix.O_RDONLY|unix.O_DIRECTORY)

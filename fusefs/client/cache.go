@@ -178,7 +178,7 @@ func (c *cache) answer(op fsop.Op) *fsop.Reply {
 
 func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 	dir := c.usable(o.Parent)
-	if dir == nil {
+	if dir == nil || isDots(o.Name) {
 		return nil
 	}
 	ch, ok := dir.names[string(o.Name)]
@@ -201,6 +201,10 @@ func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 func (r *record) complete(name []byte) bool {
 	return r.attrAt > 0 && r.attr.IsDir() && r.attr.Entries == r.known && len(name) <= fsop.NameMax
 }
+
+// isDots reports whether a name is no entry of a directory: it is not counted
+// among them, and the directory that it leads to has another name.
+func isDots(name []byte) bool { return string(name) == "." || string(name) == ".." }
 
 // setChild remembers a name.
 func (r *record) setChild(name []byte, ch child) {
@@ -301,7 +305,7 @@ func (c *cache) setAttr(a *fsop.Attr, at uint64) {
 
 func (c *cache) setName(dir fsop.Ino, name []byte, ino fsop.Ino, at uint64) {
 	r := c.get(dir)
-	if r == nil || at < r.floor || c.dirty[dir].ops > 0 {
+	if r == nil || at < r.floor || c.dirty[dir].ops > 0 || isDots(name) {
 		return
 	}
 	if old, ok := r.names[string(name)]; ok && at < old.at {

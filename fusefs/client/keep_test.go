@@ -66,3 +66,25 @@ func TestCacheShows(t *testing.T) {
 		t.Error("a failure is kept")
 	}
 }
+
+// TestCacheDots: "." and ".." are no entries, so they neither are absent where all
+// entries are known, nor make it look as if they were.
+func TestCacheDots(t *testing.T) {
+	dir := fsop.Attr{Ino: 2, Mode: fsop.TypeDir | 0o755, Nlink: 2, Entries: 1}
+	c := newCache()
+	c.learn(&fsop.GetAttr{Ino: 2}, &fsop.Reply{Index: 4, Leased: true, Attrs: []fsop.Attr{dir}})
+	up := &fsop.Lookup{Parent: 2, Name: []byte("..")}
+	parent := fsop.Attr{Ino: fsop.Root, Mode: fsop.TypeDir | 0o755, Nlink: 3}
+	c.learn(up, &fsop.Reply{Index: 5, Leased: true, Attrs: []fsop.Attr{parent}})
+	a, b := &fsop.Lookup{Parent: 2, Name: []byte("a")}, &fsop.Lookup{Parent: 2, Name: []byte("b")}
+	if rep := c.answer(a); rep != nil {
+		t.Errorf("the one entry, not yet seen: %+v", rep)
+	}
+	c.learn(a, &fsop.Reply{Index: 6, Leased: true, Attrs: []fsop.Attr{{Ino: 7, Mode: fsop.TypeFile, Nlink: 1}}})
+	if rep := c.answer(b); rep == nil || rep.Errno != fsop.ENOENT {
+		t.Errorf("another name, once the one entry is known: %+v", rep)
+	}
+	if rep := c.answer(up); rep != nil {
+		t.Errorf("the parent: %+v", rep)
+	}
+}

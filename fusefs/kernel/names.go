@@ -19,7 +19,11 @@ func (x *exchange) lookup(q *fuse.LookupRequest) {
 		return
 	}
 	rep, errno := x.call(&fsop.Lookup{Parent: x.node, Name: []byte(q.Name)})
-	if errno == fsop.OK && rep.Attrs[0].IsDir() {
+	switch {
+	case errno != fsop.OK:
+	case q.Name == "..": // the way from such a handle to the root
+		x.s.parents.learn(x.node, rep.Attrs[0].Ino)
+	case rep.Attrs[0].IsDir():
 		x.s.parents.learn(rep.Attrs[0].Ino, x.node)
 	}
 	x.entry(rep, errno)
