@@ -24,7 +24,7 @@ const xattrLife = `
 	getx n $X.a = two
 	setx n $X.c x replace = ENODATA
 	setx n $X.c x create
-	setx n $X.c y both = EEXIST|EINVAL|ENODATA
+	setx n $X.c y both = EEXIST|ENODATA
 	setx n $X.c y unknown = EINVAL
 	getx n $X.a 0 = 3
 	getx n $X.a 2 = ERANGE

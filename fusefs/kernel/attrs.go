@@ -150,6 +150,14 @@ func (x *exchange) setXattr(q *fuse.SetxattrRequest) {
 		x.fail(errno)
 		return
 	}
+	if q.Flags == fsop.XattrCreate|fsop.XattrReplace { // never both: says what is there
+		_, errno := x.call(&fsop.GetXattr{Ino: x.node, Name: name})
+		if errno == fsop.OK {
+			errno = fsop.EEXIST
+		}
+		x.fail(errno)
+		return
+	}
 	_, errno := x.call(&fsop.SetXattr{Ino: x.node, Name: name, Value: value, Flags: q.Flags})
 	x.fail(errno)
 }
