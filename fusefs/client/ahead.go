@@ -58,7 +58,6 @@ type ahead struct {
 
 	waiters []waiter
 	recalls []*recall
-	owed    map[uint64]fsop.Ino // handles whose user has to be told of lost work
 }
 
 // waiter waits until everything ahead of the log up to seq was applied or lost.
@@ -434,14 +433,10 @@ func (s *Session) Sync(ctx context.Context, ino fsop.Ino, handle uint64) error {
 
 // Owed reports, once, that work on what a handle has open was lost.
 func (s *Session) Owed(handle uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ino, ok := s.mu.ahead.owed[handle]
-	if !ok {
+	if !s.cfg.Ledger.Paid(handle) {
 		return nil
 	}
-	delete(s.mu.ahead.owed, handle)
-	return fsop.Fail(fsop.Uncertain, "work on inode %d was lost", ino)
+	return fsop.Fail(fsop.Uncertain, "work on the file was lost")
 }
 
 // broke takes that operation seq did not come out as predicted: it and what
@@ -454,14 +449,16 @@ func (s *Session) broke(seq, index uint64) {
 	s.appliedTo(seq-1, index)
 	a.mending = true
 	lost := 0
+	inos := map[fsop.Ino]struct{}{}
 	for n := seq; n <= a.last; n++ {
 		c := s.mu.window[n]
 		if c == nil || c.ahead == nil {
 			continue
 		}
 		lost++
-		s.owe(c)
+		note(inos, c)
 	}
+	s.owe(inos)
 	s.log.Error("operations ahead of the log are lost", zap.Uint64("session", s.mu.id), zap.Uint64("seq", seq), zap.Int("lost", lost))
 	s.cache.clear()
 	c := &call{req: &fsop.Request{Seq: s.mu.next, Op: &fsop.Mend{}}, seq: s.mu.next, given: true, plug: true, done: make(chan struct{})}
@@ -473,24 +470,32 @@ func (s *Session) broke(seq, index uint64) {
 	s.sendWindow()
 }
 
-// owe notes whom to tell that an operation is lost.
-func (s *Session) owe(c *call) {
+// note adds what a call touches.
+func note(inos map[fsop.Ino]struct{}, c *call) {
 	for _, ino := range c.touched {
-		for _, h := range s.cfg.Ledger.HandlesOn(ino) {
-			s.mu.ahead.owed[h] = ino
-		}
+		inos[ino] = struct{}{}
+	}
+}
+
+// owe has whoever holds inodes open told that work on them was lost, also by the
+// process that takes over.
+func (s *Session) owe(inos map[fsop.Ino]struct{}) {
+	for ino := range inos {
+		s.cfg.Ledger.Owe(ino)
 	}
 }
 
 // loseAhead forgets everything ahead of the log, with its session. The ledger
 // keeps it for a process that goes on with that.
 func (s *Session) loseAhead() {
+	inos := map[fsop.Ino]struct{}{}
 	for _, c := range s.mu.window {
 		if c.ahead != nil {
-			s.owe(c)
+			note(inos, c)
 			s.drop(c, 0)
 		}
 	}
+	s.owe(inos)
 	s.settleWaiters()
 }
 

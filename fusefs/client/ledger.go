@@ -52,8 +52,11 @@ type Ledger interface {
 	Close(handle uint64)
 	// OpenOf returns those of inos that some handle holds open.
 	OpenOf(inos []fsop.Ino) []fsop.Ino
-	// HandlesOn returns the handles that hold ino open.
-	HandlesOn(ino fsop.Ino) []uint64
+	// Owe notes that work on ino was lost, for each handle that holds it open.
+	Owe(ino fsop.Ino)
+	// Paid forgets that work on what a handle has open was lost, and reports whether
+	// any was.
+	Paid(handle uint64) bool
 
 	// Fits reports whether there is room to queue an operation of n bytes.
 	Fits(n int) bool
@@ -89,6 +92,7 @@ func NewMemLedger() Ledger {
 	l.mu.pending = map[uint64][]Pending{}
 	l.mu.handles = map[uint64]fsop.Ino{}
 	l.mu.opens = map[fsop.Ino]int{}
+	l.mu.owed = map[uint64]bool{}
 	return l
 }
 
@@ -103,6 +107,7 @@ type memLedger struct {
 		pending map[uint64][]Pending
 		handles map[uint64]fsop.Ino
 		opens   map[fsop.Ino]int
+		owed    map[uint64]bool
 		queue   []Queued
 	}
 }
@@ -195,6 +200,7 @@ func (l *memLedger) close(handle uint64) {
 		return
 	}
 	delete(l.mu.handles, handle)
+	delete(l.mu.owed, handle)
 	if l.mu.opens[ino]--; l.mu.opens[ino] == 0 {
 		delete(l.mu.opens, ino)
 	}
@@ -212,15 +218,22 @@ func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 	return open
 }
 
-func (l *memLedger) HandlesOn(ino fsop.Ino) (handles []uint64) {
+func (l *memLedger) Owe(ino fsop.Ino) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for h, i := range l.mu.handles {
 		if i == ino {
-			handles = append(handles, h)
+			l.mu.owed[h] = true
 		}
 	}
-	return handles
+}
+
+func (l *memLedger) Paid(handle uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.mu.owed[handle]
+	delete(l.mu.owed, handle)
+	return was
 }
 
 func (l *memLedger) Fits(int) bool { return true }

@@ -150,7 +150,6 @@ func New(cfg Config) (*Session, error) {
 	}
 	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), limits: cfg.Limits}
 	s.limits.setDefaults()
-	s.mu.ahead.owed = map[uint64]fsop.Ino{}
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
 		return s, s.inherit()
@@ -168,7 +167,7 @@ func (s *Session) reset() {
 	s.mu.crowd.finished()
 	s.mu.crowd = crowd{}
 	s.mu.inherited = inheritance{}
-	s.mu.ahead = ahead{owed: s.mu.ahead.owed}
+	s.mu.ahead = ahead{}
 }
 
 // begin prepares a new session of the log. Its nonce is in the ledger before

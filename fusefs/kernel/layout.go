@@ -39,7 +39,7 @@ const (
 	offFlights   = offSlots + 2*slotSize
 	flightSize   = 32 // state u32, sub u32, tag u64, seq u64, session u64
 	offHandleTab = offFlights + fsop.InFlightMax*flightSize
-	handleSize   = 16 // handle u64 (0: free), ino u64
+	handleSize   = 16 // handle u64 (0: free), ino u64, its highest bit: owed
 	handlesMax   = 1 << 18
 	offHolderTab = offHandleTab + handlesMax*handleSize
 	holderSize   = 32 // kind u32 (0: free), pad u32, ino u64, owner u64, handle u64

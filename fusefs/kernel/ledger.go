@@ -29,7 +29,11 @@ type Ledger struct {
 type handleAt struct {
 	slot int
 	ino  fsop.Ino
+	owed bool // work on it was lost, and its user was not told
 }
+
+// owedBit in the inode number of a handle's slot says that it is owed.
+const owedBit = 1 << 63
 
 // newLedger indexes what the memory holds. The memory stays mapped as long as
 // the ledger is in use.
@@ -53,12 +57,12 @@ func newLedgerOn(mem memory) *Ledger {
 	l.mu.handles, l.mu.opens = map[uint64]handleAt{}, map[fsop.Ino]int{}
 	for i := range min(int(mem.load32(offHandles)), handlesMax) {
 		off := handleAtOff(i)
-		handle, ino := mem.load64(off), fsop.Ino(mem.load64(off+8))
+		handle, ino := mem.load64(off), mem.load64(off+8)
 		if _, twice := l.mu.handles[handle]; handle == 0 || twice {
 			l.mu.spare = append(l.mu.spare, i)
 			continue
 		}
-		l.index(handle, handleAt{i, ino})
+		l.index(handle, handleAt{i, fsop.Ino(ino &^ owedBit), ino&owedBit != 0})
 	}
 	l.holders.load(mem)
 	l.mu.ring.load(mem)
@@ -225,7 +229,7 @@ func (l *Ledger) open(handle uint64, ino fsop.Ino) error {
 	off := handleAtOff(i)
 	l.mem.store64(off+8, uint64(ino))
 	l.mem.store64(off, handle)
-	l.index(handle, handleAt{i, ino})
+	l.index(handle, handleAt{slot: i, ino: ino})
 	return nil
 }
 
@@ -287,6 +291,41 @@ func (l *Ledger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 		}
 	}
 	return open
+}
+
+// Owe implements the ledger of a session.
+func (l *Ledger) Owe(ino fsop.Ino) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.opens[ino] == 0 {
+		return
+	}
+	for h, at := range l.mu.handles {
+		if at.ino == ino && h&heldBit == 0 {
+			l.setOwed(h, at, true)
+		}
+	}
+}
+
+// Paid implements the ledger of a session.
+func (l *Ledger) Paid(handle uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.mu.handles[handle]
+	if at.owed {
+		l.setOwed(handle, at, false)
+	}
+	return at.owed
+}
+
+func (l *Ledger) setOwed(handle uint64, at handleAt, owed bool) {
+	at.owed = owed
+	l.mu.handles[handle] = at
+	word := uint64(at.ino)
+	if owed {
+		word |= owedBit
+	}
+	l.mem.store64(handleAtOff(at.slot)+8, word)
 }
 
 // Handles is the number of open handles.

@@ -284,7 +284,7 @@ func TestHeld(t *testing.T) {
 	l.Hold(8)
 	l = newLedgerOn(l.mem)
 	l.Close(10)
-	if got := l.OpenOf([]fsop.Ino{7, 8, 9}); !slices.Equal(got, []fsop.Ino{7, 8}) || l.Handles() != 0 || l.HandlesOn(7) != nil {
+	if got := l.OpenOf([]fsop.Ino{7, 8, 9}); !slices.Equal(got, []fsop.Ino{7, 8}) || l.Handles() != 0 {
 		t.Errorf("open: %v, handles: %d", got, l.Handles())
 	}
 	l.Forget(7)
@@ -299,4 +299,30 @@ func TestHeld(t *testing.T) {
 		t.Errorf("%d inodes are held", got)
 	}
 	must(t, l.Open(12, 7))
+}
+
+// TestOwed shows that the next process knows whom to tell of lost work, once.
+func TestOwed(t *testing.T) {
+	l := fakeLedger()
+	must(t, l.Open(10, 7))
+	must(t, l.Open(11, 7))
+	must(t, l.Open(12, 8))
+	l.Owe(7)
+	l.Owe(9)
+	if !l.Paid(10) || l.Paid(10) {
+		t.Error("the first handle is not told once")
+	}
+	l = newLedgerOn(l.mem)
+	if got := l.OpenOf([]fsop.Ino{7, 8}); !slices.Equal(got, []fsop.Ino{7, 8}) {
+		t.Errorf("open: %v", got)
+	}
+	if l.Paid(10) || !l.Paid(11) || l.Paid(11) || l.Paid(12) {
+		t.Error("after a takeover the second handle is not told once, or another one is")
+	}
+	l.Owe(8)
+	l.Close(12)
+	must(t, l.Open(13, 8))
+	if l.Paid(13) {
+		t.Error("a handle is told of what was before it")
+	}
 }

@@ -156,18 +156,3 @@ func (l *Ledger) Queued() []fsop.Queued {
 	defer l.mu.Unlock()
 	return l.mu.ring.list()
 }
-
-// HandlesOn implements the ledger of a session.
-func (l *Ledger) HandlesOn(ino fsop.Ino) (handles []uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.opens[ino] == 0 {
-		return nil
-	}
-	for h, at := range l.mu.handles {
-		if at.ino == ino && h&heldBit == 0 {
-			handles = append(handles, h)
-		}
-	}
-	return handles
-}
