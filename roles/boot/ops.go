@@ -1,12 +1,16 @@
 package boot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -154,8 +158,20 @@ func ServeHTTPConn(ctx context.Context, l net.Listener, h http.Handler, conn fun
 	return serve(ctx, l, &http.Server{Handler: h, ConnContext: conn})
 }
 
+// serverFaults passes on what a server says of itself, and not what strangers make it
+// say: their handshakes would fill the log.
+type serverFaults struct{ io.Writer }
+
+func (f serverFaults) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		return len(line), nil
+	}
+	return f.Writer.Write(line)
+}
+
 func serve(ctx context.Context, l net.Listener, s *http.Server) error {
 	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headerTimeout, idleTimeout, headerBytes
+	s.ErrorLog = log.New(serverFaults{os.Stderr}, "", log.LstdFlags)
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)

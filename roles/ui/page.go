@@ -186,4 +186,9 @@ func recent(all []kube.SeenEvent, now time.Time) (shown []event) {
 	return shown
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
