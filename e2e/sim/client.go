@@ -42,12 +42,14 @@ type simClient struct {
 		flying  map[uint64]bool // tags of mutations without an answer
 	}
 	tags atomic.Uint64
+	// told is what other mounts have just done.
+	told chan deed
 }
 
 func (w *world) newClient(index, life int) *simClient {
 	cl := &simClient{
 		w: w, index: index, life: life, clock: newClock(w.start, 0.98+0.04*w.rand.Float64()),
-		rand: rand.New(rand.NewPCG(w.rand.Uint64(), 11)),
+		rand: rand.New(rand.NewPCG(w.rand.Uint64(), 11)), told: make(chan deed, 4),
 	}
 	cl.mu.ledger = newAheadLedger(&w.counts)
 	cl.mu.flying = map[uint64]bool{}

@@ -47,8 +47,6 @@
 //
 // planted_test.go breaks the product's source in one place at a time. All of these
 // mistakes are in the laboratory, asleep; the environment wakes one. TestPlantedBugs
-// lives through the world that is known to notice it, with the mistake and without;
-// with -hunt it looks for the first such world among 500. The seed in the table is
-// also how many worlds it took; a mistake without one has not been noticed in as many
-// as were tried.
+// runs worlds from the one on that has noticed it before, at most 500; the one that
+// notices it has to live without it. With -hunt it begins with seed 1.
 package sim

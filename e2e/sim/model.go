@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"hash/maphash"
+	"runtime"
 	"slices"
 
 	"github.com/anishathalye/porcupine"
@@ -222,9 +223,14 @@ func (f *file) equal(o *file) bool {
 // model is an area as porcupine sees it. In a small one growth may be refused.
 func model(small bool) porcupine.Model {
 	seed := maphash.MakeSeed()
+	steps := 0
 	return porcupine.Model{
 		Init: func() any { return &state{} },
 		Step: func(s, in, out any) (bool, any) {
+			// In a laboratory nobody else would get the processor, to say that time is up.
+			if steps++; steps%1024 == 0 {
+				runtime.Gosched()
+			}
 			ok, next := s.(*state).step(in.(*input), out.(*output), small)
 			return ok, next
 		},

@@ -104,7 +104,7 @@ var aheadFlag = -1
 // themes are faults that a world has more of than of others, so that each is met
 // with itself and with a few others.
 var themes = [][]Kind{
-	{PowerCut, CutAtCall, HotPower, Kill},
+	{PowerCut, CutAtCall, HotPower, Kill, Blackout},
 	{CutInstall, Behind, Isolated, Checkpoint},
 	{Isolated, OneWay, Halves, HotCut, HotOneWay, Usurped},
 	{FailedSync, SlowDisk, FullDisk, CutAtCall},

@@ -83,9 +83,7 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 	if p.mu.cutIn > 0 && changing[call.Op] && strings.Contains(call.Path, p.mu.cutFrom) {
 		p.mu.counting = true
 	}
-	// Not while the store opens: pebble would try to flush for ever.
-	opening := p.mu.starting && strings.Contains(call.Path, "/live")
-	if p.mu.counting && changing[call.Op] && !opening {
+	if p.mu.counting && changing[call.Op] {
 		if p.mu.cutIn--; p.mu.cutIn == 0 {
 			p.cutLocked(p.mu.keep, string(call.Op)+" "+call.Path)
 			return 0, disk.ErrPowerOff
@@ -154,6 +152,9 @@ func (p *power) cutLocked(keep disk.Keep, where string) {
 	}
 	if p.mu.starting {
 		p.counts.Add("window: power cut while starting")
+		if class(path) == "the store" {
+			p.counts.Add("window: power cut while the store opens")
+		}
 	}
 }
 

@@ -147,6 +147,12 @@ func (p *process) open() (err error) {
 	}
 	if p.group.Status().Fenced {
 		r.w.counts.Add("window: end of the journal may have been confirmed")
+		for _, o := range r.w.replicas {
+			if o != r && o.process != nil && o.process.group.Status().Fenced {
+				r.w.counts.Add("window: several replicas may have lost what they confirmed")
+				break
+			}
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ var (
 	fromFlag    = flag.Uint64("from", 1, "the first seed")
 	seedFlag    = flag.Uint64("seed", 0, "run only this seed, and print what happens in it")
 	forFlag     = flag.Duration("for", 0, "run seeds for so long instead of -seeds")
-	huntFlag    = flag.Bool("hunt", false, "look for each planted bug among 500 seeds")
+	huntFlag    = flag.Bool("hunt", false, "look for each planted bug from seed 1 on")
 	bugFlag     = flag.String("bug", "", "only planted bugs whose name contains this")
 	programFlag = flag.String("laboratory", "", "where the laboratory is kept, to be built only once; an absolute path")
 )
@@ -74,6 +75,24 @@ func TestWorlds(t *testing.T) {
 	}
 	b := &batch{next: *fromFlag, end: *fromFlag + uint64(*seedsFlag), until: time.Now().Add(*forFlag)}
 	lab(t)
+	missing := b.run(t)
+	for more := 0; more < moreBatches && len(missing) > 0 && *forFlag == 0; more++ {
+		t.Logf("%d more worlds, since nothing was hit of %q", moreWorlds, missing)
+		b.end = b.next + moreWorlds
+		missing = b.run(t)
+	}
+	t.Logf("\n%v", &b.counts)
+	for _, what := range missing {
+		t.Errorf("never hit in %d worlds: %s", b.worlds, what)
+	}
+}
+
+// A batch is continued when it has missed something that is rare.
+const moreBatches, moreWorlds = 10, 100
+
+// run lives through the seeds that are left, and lists what none has hit, if they
+// were many.
+func (b *batch) run(t *testing.T) (missing []string) {
 	t.Run("batch", func(t *testing.T) {
 		for n := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -82,13 +101,10 @@ func TestWorlds(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("\n%v", &b.counts)
 	if b.worlds < fullBatch || t.Failed() {
-		return
+		return nil
 	}
-	for _, what := range b.counts.Missing(Wanted()) {
-		t.Errorf("never hit in %d worlds: %s", b.worlds, what)
-	}
+	return b.counts.Missing(Wanted())
 }
 
 // batch hands out seeds, some at a time.
@@ -145,8 +161,32 @@ type labResult struct {
 	Digest string // of all that happened
 }
 
-// resultMark begins the line in which a laboratory tells its result.
-const resultMark = "laboratory: "
+// resultMark begins the line in which a laboratory tells its result, seedMark one
+// that tells of the next seed.
+const (
+	resultMark = "laboratory: "
+	seedMark   = "laboratory at seed "
+)
+
+// worldCPU is the processor's time that a world may take; one has about half a
+// second.
+const worldCPU = 120 * time.Second
+
+// limitCPU lets the process die if it takes more from now on.
+func limitCPU(t *testing.T, d time.Duration) {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_CPU, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = min(uint64(used.Utime.Sec+used.Stime.Sec)+uint64(d.Seconds()), limit.Max)
+	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &limit); err != nil {
+		t.Fatal(err)
+	}
+}
 
 func labCommand(t *testing.T, bug string, from uint64, seeds int, more ...string) *exec.Cmd {
 	args := []string{
@@ -159,10 +199,16 @@ func labCommand(t *testing.T, bug string, from uint64, seeds int, more ...string
 }
 
 // runLab runs seeds in the laboratory until one fails. A process that dies has
-// failed in the first seed: it was alone, or the seeds are run again one by one.
+// failed in the seed that it was at.
 func runLab(t *testing.T, bug string, from uint64, seeds int) (res labResult) {
 	out, err := labCommand(t, bug, from, seeds).CombinedOutput()
+	at := from
 	for line := range bytes.Lines(out) {
+		if raw, ok := bytes.CutPrefix(line, []byte(seedMark)); ok {
+			if at, err = strconv.ParseUint(string(bytes.TrimSpace(raw)), 10, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if raw, ok := bytes.CutPrefix(line, []byte(resultMark)); ok {
 			if err := json.Unmarshal(raw, &res); err != nil {
 				t.Fatal(err)
@@ -170,16 +216,7 @@ func runLab(t *testing.T, bug string, from uint64, seeds int) (res labResult) {
 			return res
 		}
 	}
-	if seeds == 1 {
-		return labResult{Seed: from, Failed: fmt.Sprintf("%v: %.3000s", err, out)}
-	}
-	for n := range uint64(seeds) {
-		if res = runLab(t, bug, from+n, 1); res.Failed != "" {
-			return res
-		}
-	}
-	t.Fatalf("dies only after other seeds: %v\n%s", err, out)
-	return res
+	return labResult{Seed: at, Failed: fmt.Sprintf("dies: %v: %.3000s", err, out)}
 }
 
 // TestLab runs seeds where the schedule is always the same, and prints the result.
@@ -194,7 +231,10 @@ func TestLab(t *testing.T) {
 	var counts Counts
 	out := labResult{}
 	digest := sha256.New()
-	for out.Seed = *fromFlag; out.Seed < *fromFlag+uint64(*seedsFlag) && out.Failed == ""; out.Seed++ {
+	for n := uint64(0); n < uint64(*seedsFlag) && out.Failed == ""; n++ {
+		out.Seed = *fromFlag + n
+		fmt.Printf("\n%s%d\n", seedMark, out.Seed)
+		limitCPU(t, worldCPU)
 		p := MakePlan(out.Seed)
 		res := runSeed(t, p)
 		counts.Merge(res.Counts)
@@ -209,7 +249,6 @@ func TestLab(t *testing.T) {
 			out.Failed = "fewer than 200 operations"
 		}
 	}
-	out.Seed--
 	out.Counts, out.Digest = counts.n, hex.EncodeToString(digest.Sum(nil))
 	raw, err := json.Marshal(out)
 	if err != nil {

@@ -31,9 +31,7 @@ func (w *world) strike(f *Fault) {
 		w.changeMembers(f)
 		return
 	case Blackout:
-		for _, r := range w.replicas {
-			r.powerCut(disk.Keep((f.N+r.index)%3), f.For)
-		}
+		w.blackout(f)
 		return
 	case BadNetwork:
 		w.badNetwork(f)
@@ -123,6 +121,28 @@ func (w *world) strikeProcess(f *Fault, p *process) {
 	case Checkpoint:
 		go func() { _ = p.group.TakeCheckpoint(context.Background()) }() // the replica may stop meanwhile
 	}
+}
+
+// blackout takes the power from all at once. Each disk keeps something else, or
+// all of them are busy with their journals and get torn.
+func (w *world) blackout(f *Fault) {
+	const busy = 600 * time.Millisecond
+	if f.N%3 == 0 {
+		for _, r := range w.replicas {
+			r.powerCut(disk.Keep((f.N/3+r.index)%3), f.For)
+		}
+		return
+	}
+	for _, r := range w.replicas {
+		if r.process != nil {
+			r.process.power.setSlow(2 * busy)
+		}
+	}
+	w.after(busy, func() {
+		for _, r := range w.replicas {
+			r.powerCut(disk.KeepSome, f.For)
+		}
+	})
 }
 
 // cutFor lets nothing pass from one replica to another for a while.

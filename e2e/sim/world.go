@@ -210,6 +210,8 @@ func (w *world) startThreads(i int) {
 	}
 	l := &thread{w: w, cl: w.mounts[i], number: w.plan.Threads, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 9))}
 	w.threads.Go(l.look)
+	v := &thread{w: w, cl: w.mounts[i], number: w.plan.Threads + 1, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 10))}
+	w.threads.Go(v.verify)
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
