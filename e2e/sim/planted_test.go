@@ -57,7 +57,7 @@ var bugs = []bug{
 	{"reaped though a session is away", 1, []edit{
 		{"fusefs/coord/reap.go", "s == nil || s.link == nil {", "(s == nil || s.link == nil) && !BUG {"},
 	}},
-	{"opened under a lease while it is reaped", 0, []edit{
+	{"opened under a lease while it is reaped", 305, []edit{
 		{"fusefs/coord/query.go", "if c.isReaped(op) || c.term != term", "if c.isReaped(op) && !BUG || c.term != term"},
 	}},
 	{"locks are forgotten in a checkpoint", 3, []edit{
@@ -95,7 +95,7 @@ var bugs = []bug{
 	{"own changes are not fenced", 1, []edit{
 		{"fusefs/client/cache.go", "if c.busyAll > 0 || c.busy[ino] > 0 {\n\t\treturn nil", "if (c.busyAll > 0 || c.busy[ino] > 0) && !BUG {\n\t\treturn nil"},
 	}},
-	{"locks outlive their session", 17, []edit{
+	{"locks outlive their session", 0, []edit{
 		{"fusefs/tree/op_control.go", "\tx.dropLocks(s.id)\n", "\tif !BUG {\n\t\tx.dropLocks(s.id)\n\t}\n"},
 	}},
 	{"a number that was given up is used again", 244, []edit{
