@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -36,11 +37,15 @@ const DefaultTimeout = 15 * time.Second
 // DefaultRate is how many calls a second a client makes at most. Twice as many may be made at once.
 const DefaultRate = 50
 
+// leaseRate bounds the calls a second that a lease takes: two each time it is renewed.
+const leaseRate = 10
+
 // Client makes calls. It may be used by several goroutines.
 type Client struct {
 	ns      string
 	core    kubernetes.Interface
 	volumes rest.Interface
+	leases  coordination.LeasesGetter // with a rate of its own: who leads must not lose that because there is much to do
 	timeout time.Duration
 	seen    eventCounts
 }
@@ -92,8 +97,17 @@ func newClient(cfg *rest.Config, o Options) (*Client, error) {
 	if c.core, err = kubernetes.NewForConfig(cfg); err != nil {
 		return nil, err
 	}
+	if c.leases, err = coordination.NewForConfig(leaseConfig(cfg)); err != nil {
+		return nil, err
+	}
 	c.volumes, err = volumeClient(cfg)
 	return c, err
+}
+
+func leaseConfig(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = leaseRate, 2*leaseRate
+	return cfg
 }
 
 // volumeClient speaks of ReplicatedVolumes.

@@ -80,7 +80,7 @@ func (c *Client) leadWhileHeld(ctx context.Context, e Election, seen *leaseSeen,
 func (c *Client) tryLease(ctx context.Context, e Election, seen *leaseSeen) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Retry)
 	defer cancel()
-	leases := c.core.CoordinationV1().Leases(c.ns)
+	leases := c.leases.Leases(c.ns)
 	now := metav1.NewMicroTime(time.Now())
 	l, err := leases.Get(ctx, e.Lease, metav1.GetOptions{})
 	if NotFound(err) {
@@ -120,7 +120,7 @@ func (e Election) spec(now metav1.MicroTime) coordinationv1.LeaseSpec {
 func (c *Client) releaseLease(ctx context.Context, e Election) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Retry)
 	defer cancel()
-	leases := c.core.CoordinationV1().Leases(c.ns)
+	leases := c.leases.Leases(c.ns)
 	l, err := leases.Get(ctx, e.Lease, metav1.GetOptions{})
 	if err != nil || ptr.Deref(l.Spec.HolderIdentity, "") != e.Identity {
 		return

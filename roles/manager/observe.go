@@ -182,11 +182,16 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	if !placing {
 		return nil
 	}
+	// All volumes are a big answer, and every volume that is being made asks: what the watch has seen will do.
+	if seen := m.list(); len(seen) > 0 {
+		o.load = loadOf(seen)
+		return nil
+	}
 	volumes, err := m.kube.Volumes(ctx)
 	if err != nil {
 		return err
 	}
-	o.load = loadOf(volumes)
+	o.load = loadOf(pointers(volumes))
 	return nil
 }
 

@@ -78,12 +78,20 @@ func rank(volume, node string) uint64 {
 }
 
 // loadOf counts the replicas on each node.
-func loadOf(volumes []api.ReplicatedVolume) map[string]int {
+func loadOf(volumes []*api.ReplicatedVolume) map[string]int {
 	load := map[string]int{}
-	for i := range volumes {
-		for _, r := range volumes[i].Spec.Replicas {
+	for _, v := range volumes {
+		for _, r := range v.Spec.Replicas {
 			load[r.Node]++
 		}
 	}
 	return load
+}
+
+func pointers(volumes []api.ReplicatedVolume) []*api.ReplicatedVolume {
+	all := make([]*api.ReplicatedVolume, len(volumes))
+	for i := range volumes {
+		all[i] = &volumes[i]
+	}
+	return all
 }

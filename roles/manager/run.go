@@ -24,8 +24,11 @@ import (
 // component names the manager in Events.
 const component = "tak-replicated-manager"
 
-// passesAtOnce bounds how many volumes are looked at together.
-const passesAtOnce = 8
+// passesAtOnce bounds how many volumes are looked at together. A pass is mostly waiting for the API server, and callRate bounds what that has to bear.
+const passesAtOnce = 32
+
+// callRate bounds the calls a second. A volume of three copies takes about a hundred of them until it is ready.
+const callRate = 150
 
 // pageRate bounds the calls a second that the status page makes, so that nobody who
 // looks at it, or tries to, keeps volumes waiting.
@@ -97,7 +100,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(identity s
 		log.Warn("--controller-image is deprecated and ignored: there are no controller pods any more")
 	}
 	kube.LogTo(log)
-	options := kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager"}
+	options := kube.Options{Kubeconfig: cfg.Kubeconfig, Namespace: cfg.Namespace, UserAgent: boot.Name + "/manager", Rate: callRate}
 	client, err := kube.Connect(options)
 	if err != nil {
 		return err

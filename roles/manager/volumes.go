@@ -16,11 +16,13 @@ import (
 var _ replicated.Volumes = (*manager)(nil)
 
 // How long a CSI call waits when its caller sets no deadline, how much of the caller's time is
-// kept for the answer, and how often it is looked.
+// kept for the answer, and how often it is looked. A look at the API server is twice as long after the one before, up to
+// waitSeldom: many calls may be waiting, and what they take the reconciler lacks.
 const (
-	waitMost  = time.Minute
-	waitSpare = 500 * time.Millisecond
-	waitEvery = 250 * time.Millisecond
+	waitMost   = time.Minute
+	waitSpare  = 500 * time.Millisecond
+	waitEvery  = 250 * time.Millisecond
+	waitSeldom = 4 * time.Second
 )
 
 func say(kind replicated.Kind, format string, args ...any) error {
@@ -112,7 +114,7 @@ func (m *manager) begin(ctx context.Context, r replicated.Request) (*api.Replica
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := place(r.Name, count, nodes, loadOf(volumes))
+	chosen, err := place(r.Name, count, nodes, loadOf(pointers(volumes)))
 	if err != nil {
 		n := notice{kube.ObjectOfClaim(claim.Namespace, claim.Name, claim.UID), true, api.ReasonTooFewNodes, err.Error()}
 		if m.told.due(r.Name, n, m.now()) {
@@ -209,8 +211,9 @@ func (m *manager) await(ctx context.Context, name string, look func(*api.Replica
 		limit = time.Until(deadline) - waitSpare
 	}
 	over := time.After(limit)
+	pause := waitEvery
 	for {
-		v, err := m.kube.Volume(ctx, name)
+		v, seen, err := m.glance(ctx, name)
 		switch {
 		case kube.NotFound(err):
 			err = look(nil)
@@ -228,9 +231,24 @@ func (m *manager) await(ctx context.Context, name string, look func(*api.Replica
 			return ctx.Err()
 		case <-over:
 			return wait.error
-		case <-time.After(waitEvery):
+		case <-time.After(pause):
+		}
+		if !seen {
+			pause = min(2*pause, waitSeldom)
 		}
 	}
+}
+
+// glance is a volume as last seen, where this manager acts and so watches all of them; else, or when it is not
+// among them, as the API server has it now.
+func (m *manager) glance(ctx context.Context, name string) (v *api.ReplicatedVolume, seen bool, err error) {
+	if w := m.watched.Load(); w != nil {
+		if v, seen = w.Get(name); seen {
+			return v, true, nil
+		}
+	}
+	v, err = m.kube.Volume(ctx, name)
+	return v, false, err
 }
 
 func conditionMessage(v *api.ReplicatedVolume, typ string) string {
