@@ -268,6 +268,7 @@ func (c *core) noteRole(rd raft.Ready) {
 		c.lostLeadership()
 	}
 	c.role, c.leader, c.term = role, leader, term
+	c.notes.due = 0 // another leader knows nothing yet
 	c.log.Info("role", zap.Stringer("role", role), zap.Uint64("term", term), zap.Uint64("leader", leader))
 	if role == RoleLeader {
 		c.becameLeader()

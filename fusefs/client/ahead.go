@@ -50,7 +50,8 @@ type ahead struct {
 
 	nextIno, endIno fsop.Ino // for new inodes
 	reserving       bool
-	mending         bool // the stream broke, and is not whole yet
+	mending         bool   // the stream broke, and is not whole yet:
+	brokeAt         uint64 // what comes behind this is refused
 
 	base   fsop.Time     // the coordinator's time
 	baseAt time.Duration // when it was heard
@@ -447,7 +448,7 @@ func (s *Session) broke(seq, index uint64) {
 		return
 	}
 	s.appliedTo(seq-1, index)
-	a.mending = true
+	a.mending, a.brokeAt = true, seq
 	lost := 0
 	inos := map[fsop.Ino]struct{}{}
 	for n := seq; n <= a.last; n++ {

@@ -162,7 +162,7 @@ func (s *Session) finish(seq uint64) {
 // answered takes the answer to a mutation; the lock is held.
 func (s *Session) answered(c *call, rep *fsop.Reply) {
 	s.appliedTo(c.seq-1, rep.Index) // the stream has an order
-	if rep.Errno == fsop.Again && s.repeated(c) {
+	if (rep.Errno == fsop.Again || s.behindBreak(c, rep)) && s.repeated(c) {
 		return
 	}
 	if _, ok := c.req.Op.(*fsop.Mend); ok {
@@ -191,8 +191,16 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 	close(c.done)
 }
 
-// repeated gives a call that stood in the way of others its next number; false
-// when nobody waits for it any more.
+// behindBreak reports whether an operation was refused only because one before it,
+// answered ahead of the log, had come out otherwise. Nobody was told of it: it is
+// done when the stream is whole.
+func (s *Session) behindBreak(c *call, rep *fsop.Reply) bool {
+	_, mend := c.req.Op.(*fsop.Mend)
+	return rep.Errno == fsop.EIO && s.mu.ahead.mending && c.seq > s.mu.ahead.brokeAt && !mend
+}
+
+// repeated gives a call that had no effect its next number; false when nobody waits
+// for it any more.
 func (s *Session) repeated(c *call) bool {
 	if c.given || s.mu.ended {
 		return false

@@ -186,6 +186,13 @@ func (t *Tree) Sessions() []SessionInfo {
 	return all
 }
 
+// InUse reports whether there is any session.
+func (t *Tree) InUse() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.sessions) > 0
+}
+
 // Session describes one session; false when there is none.
 func (t *Tree) Session(id uint64) (SessionInfo, bool) {
 	t.mu.RLock()

@@ -365,7 +365,7 @@ func TestDeadMountIsReplaced(t *testing.T) {
 	must(t, n.stage(""))
 	must(t, n.publish("pods/a", false))
 	must(t, n.publish("pods/b", false))
-	n.shOK("echo hello > %s/f", n.path("pods/a"))
+	n.shOK("echo hello > %[1]s/f && sync %[1]s/f", n.path("pods/a"))
 	n.crash()
 	if _, err := n.sh("cat %s/f", n.path("pods/a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Fatalf("the dead mount answers %v", err)

@@ -17,8 +17,10 @@ type machine struct {
 	coord *coord.Coordinator
 	// leads is the term that this replica leads in, 0 for none.
 	leads atomic.Uint64
-	// moved tells the housekeeping that leadership has changed.
+	// moved tells the housekeeping that leadership has changed, or that the volume
+	// is in use and was not.
 	moved  chan struct{}
+	inUse  bool // only Apply's goroutine
 	bounds Bounds
 	counts *counts   // nil: nobody counts
 	scrub  *scrubber // nil: entries of scrubs only count
@@ -45,6 +47,10 @@ func (m *machine) Apply(entries []raftlog.Entry) error {
 		if err := m.coord.Apply(entries[i].Index, entries[i].Term, entries[i].Data); err != nil {
 			return err
 		}
+	}
+	if inUse := m.InUse(); inUse != m.inUse {
+		m.inUse = inUse
+		m.wake()
 	}
 	return nil
 }

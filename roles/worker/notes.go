@@ -61,15 +61,19 @@ func roomOf(i *tree.SpaceInfo) diskRoom {
 // usable is what files may still take.
 func (d diskRoom) usable() uint64 { return d.free - min(d.free, d.reserve) }
 
-// otherRooms are the newest notes of the other members.
-func otherRooms(st raftlog.Status, self uint64) (rooms []diskRoom) {
+// otherRooms are the newest notes of the other members. all: every one of them that is
+// there has sent one.
+func otherRooms(st raftlog.Status, self uint64) (rooms []diskRoom, all bool) {
+	all = true
 	for _, m := range st.Members {
 		if m.ID == self {
 			continue
 		}
 		if n, ok := decodeNote(m.Note); ok {
 			rooms = append(rooms, n.room)
+		} else if m.Active {
+			all = false
 		}
 	}
-	return rooms
+	return rooms, all
 }

@@ -33,10 +33,37 @@ func FuzzNote(f *testing.F) {
 	})
 }
 
+// TestRoomCountsWhatIsUntold tells clients of no room that is taken already: what was
+// admitted since the others looked at their disks is not in what they tell.
+func TestRoomCountsWhatIsUntold(t *testing.T) {
+	const gib = 1 << 30
+	now := time.Now()
+	s := &space{now: func() time.Time { return now }, others: func() ([]diskRoom, bool) {
+		return []diskRoom{{bytes: 10 * gib, free: 2 * gib, reserve: gib}}, true
+	}}
+	s.look(now, tree.SpaceInfo{DiskBytes: 10 * gib, DiskFree: 5 * gib})
+	empty := s.room()
+	if empty == 0 || empty >= gib {
+		t.Fatalf("room for %d of %d bytes", empty, gib)
+	}
+	s.mu.admitted = gib / 2
+	if got := s.room(); got != empty-gib/2 {
+		t.Errorf("room for %d after %d of %d were admitted", got, gib/2, empty)
+	}
+	s.look(now, s.mu.info)
+	if got := s.room(); got != empty-gib/2 {
+		t.Errorf("after another look: room for %d, want %d", got, empty-gib/2)
+	}
+	s.mu.all = false
+	if got := s.room(); got != 0 {
+		t.Errorf("room for %d while somebody has not told of its disk", got)
+	}
+}
+
 // TestTightestReplicaDecides has another replica's disk be the fuller one.
 func TestTightestReplicaDecides(t *testing.T) {
 	other := diskRoom{bytes: 1000, free: 300, inodes: 10, inodesFree: 5, reserve: 100}
-	s := &space{now: time.Now, short: make(chan struct{}, 1), others: func() []diskRoom { return []diskRoom{other} }}
+	s := &space{now: time.Now, short: make(chan struct{}, 1), others: func() ([]diskRoom, bool) { return []diskRoom{other}, true }}
 	now := time.Now()
 	roomy := tree.SpaceInfo{DiskBytes: 10_000, DiskFree: 9_000, DiskInodes: 100, InodesFree: 90, Reserve: 100}
 	s.look(now, roomy)

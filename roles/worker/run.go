@@ -51,7 +51,7 @@ type replica struct {
 	transport *transport.Transport
 	server    *transport.Server
 	space     space
-	rooms     atomic.Pointer[[]diskRoom] // of the others, as heard last
+	rooms     atomic.Pointer[rooms] // of the others, as heard last
 	witness   *witness
 	scrub     scrubber
 	counts    *counts
@@ -321,7 +321,7 @@ func (r *replica) keepHouse(ctx context.Context) error {
 		case <-timer.C:
 		case <-r.machine.moved:
 		}
-		busy := len(r.tree.Sessions()) > 0
+		busy := r.tree.InUse()
 		r.group.SetActive(busy)
 		if busy {
 			r.tellRoom()
@@ -358,15 +358,22 @@ func (r *replica) tellRoom() {
 // hearRooms keeps what the others note of their disks for the coordinator, which
 // asks under its lock, where the log must not be waited for.
 func (r *replica) hearRooms() {
-	rooms := otherRooms(r.group.Status(), r.cfg.Member)
-	r.rooms.Store(&rooms)
+	var heard rooms
+	heard.disks, heard.all = otherRooms(r.group.Status(), r.cfg.Member)
+	r.rooms.Store(&heard)
 }
 
-func (r *replica) otherRooms() []diskRoom {
-	if rooms := r.rooms.Load(); rooms != nil {
-		return *rooms
+// rooms are the disks of the other replicas; all: of every one that is there.
+type rooms struct {
+	disks []diskRoom
+	all   bool
+}
+
+func (r *replica) otherRooms() (disks []diskRoom, all bool) {
+	if heard := r.rooms.Load(); heard != nil {
+		return heard.disks, heard.all
 	}
-	return nil
+	return nil, false
 }
 
 // clock is the machine's time as the coordinator needs it.

@@ -20,15 +20,17 @@ const (
 // room for what can't be refused: unlink, checkpoint and journal. The quota is its
 // business only below the feature level at which the tree itself holds it.
 type space struct {
-	tree   *tree.Tree
-	now    func() time.Time
-	others func() []diskRoom // what the other workers tell
-	short  chan struct{}     // told, without waiting, that growth was refused
+	tree *tree.Tree
+	now  func() time.Time
+	// others is what the other workers tell; all: whoever is there has told.
+	others func() (rooms []diskRoom, all bool)
+	short  chan struct{} // told, without waiting, that growth was refused
 
 	mu struct {
 		sync.Mutex
 		info     tree.SpaceInfo
 		others   []diskRoom
+		all      bool // nobody is missing there
 		at       time.Time
 		admitted uint64   // bytes of growth since then
 		past     []growth // admitted before, oldest first, at most noteAge ago
@@ -50,12 +52,8 @@ func (s *space) refuse(op fsop.Op) fsop.Errno {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.now(); now.Sub(s.mu.at) >= spaceFresh {
-		info, err := s.tree.Space()
-		if err != nil {
-			return fsop.OK
-		}
-		s.look(now, info)
+	if s.freshen() != nil {
+		return fsop.OK
 	}
 	if !s.fits(grows) {
 		select {
@@ -68,6 +66,19 @@ func (s *space) refuse(op fsop.Op) fsop.Errno {
 	return fsop.OK
 }
 
+// freshen takes a new look at the disks if the last one was long ago.
+func (s *space) freshen() error {
+	now := s.now()
+	if now.Sub(s.mu.at) < spaceFresh {
+		return nil
+	}
+	info, err := s.tree.Space()
+	if err == nil {
+		s.look(now, info)
+	}
+	return err
+}
+
 // look takes a new look at the disks.
 func (s *space) look(now time.Time, info tree.SpaceInfo) {
 	m := &s.mu
@@ -76,9 +87,9 @@ func (s *space) look(now time.Time, info tree.SpaceInfo) {
 		m.past = m.past[1:]
 	}
 	m.info, m.at, m.admitted = info, now, 0
-	m.others = nil
+	m.others, m.all = nil, true
 	if s.others != nil {
-		m.others = s.others()
+		m.others, m.all = s.others()
 	}
 }
 
@@ -95,9 +106,7 @@ func (s *space) fits(grows uint64) bool {
 	case roomOf(i).usable() < bytes:
 		return false
 	}
-	for _, g := range s.mu.past {
-		bytes += g.bytes
-	}
+	bytes += s.untold()
 	for _, room := range s.mu.others {
 		if room.usable() < bytes {
 			return false
@@ -106,12 +115,22 @@ func (s *space) fits(grows uint64) bool {
 	return true
 }
 
+// untold is what was admitted before the last look, and may not be in what the
+// others told.
+func (s *space) untold() (bytes uint64) {
+	for _, g := range s.mu.past {
+		bytes += g.bytes
+	}
+	return bytes
+}
+
 // narrow makes statfs show the tightest replica.
 func (s *space) narrow(fs *fsop.StatFS) {
 	if s.others == nil {
 		return
 	}
-	for _, room := range s.others() {
+	rooms, _ := s.others()
+	for _, room := range rooms {
 		if free := room.usable(); free < fs.BytesFree {
 			// What is used stays true: the size shrinks with the room.
 			fs.Bytes -= min(fs.Bytes, fs.BytesFree-free)
@@ -122,24 +141,28 @@ func (s *space) narrow(fs *fsop.StatFS) {
 }
 
 // room is how much files may grow before growth is refused, in bytes: none near
-// the end, so that refusals are told where they arise.
+// the end, so that refusals are told where they arise, and none before everybody has
+// told of its disk.
 func (s *space) room() uint64 {
 	const margin = 64 << 20
-	info, err := s.tree.Space()
-	if err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.freshen() != nil || !s.mu.all {
 		return 0
 	}
-	free := roomOf(&info).usable()
+	info := &s.mu.info
+	taken := s.mu.admitted + margin
+	free := roomOf(info).usable()
 	if info.LimitBytes != 0 {
 		free = min(free, info.LimitBytes-min(info.LimitBytes, info.UsedBytes))
 	}
 	if info.LimitInodes != 0 && info.UsedInodes+4096 >= info.LimitInodes {
 		return 0
 	}
-	if s.others != nil {
-		for _, other := range s.others() {
-			free = min(free, other.usable())
-		}
+	free -= min(free, taken)
+	for _, other := range s.mu.others {
+		usable := other.usable()
+		free = min(free, usable-min(usable, taken+s.untold()))
 	}
-	return free - min(free, margin)
+	return free
 }
