@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,6 +251,16 @@ func TestLargeRequestBesideABurst(t *testing.T) {
 // else to send.
 func TestWaitingBehindAFullWindow(t *testing.T) {
 	w := newWorld(t, 1)
+	var counting atomic.Bool
+	left, allSent := fsop.WindowMax, make(chan struct{})
+	w.mangle = func(m *fsop.Message) {
+		if m.Stream == nil || !counting.Load() {
+			return
+		}
+		if left -= len(m.Stream.Ops); left == 0 {
+			close(allSent)
+		}
+	}
 	w.elect(0, false)
 	a := w.mount("a", client.NewMemLedger())
 	dir := warm(t, a, "dir")
@@ -258,15 +269,20 @@ func TestWaitingBehindAFullWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hold()
+	counting.Store(true)
 	for range fsop.WindowMax {
 		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("x")})
 	}
-	done := make(chan error)
+	<-allSent
+	done, numbered := make(chan error), make(chan struct{})
 	go func() {
-		_, err := a.Call(t.Context(), &fsop.Request{Durable: true, Op: &fsop.Write{Ino: f, Append: true, Data: []byte("x")}})
+		_, err := a.Call(t.Context(), &fsop.Request{
+			Durable: true, Op: &fsop.Write{Ino: f, Append: true, Data: []byte("x")}, Numbered: func() { close(numbered) },
+		})
 		done <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // so that it finds the window full
+	<-numbered                        // it finds the window full
+	time.Sleep(50 * time.Millisecond) // longer than sending lingers, so that nothing else sends it
 	w.goOn()
 	select {
 	case err := <-done:

@@ -48,13 +48,11 @@ func TestLateQuorumEndsNobody(t *testing.T) {
 	w.elect(0, false)
 	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
 	dir := warm(t, a, "dir")
-	deaf := func(on bool) {
-		w.mu.Lock()
-		w.deaf = on
-		w.mu.Unlock()
-	}
+	deaf := make(chan struct{})
 	w.hold()
-	deaf(true)
+	w.mu.Lock()
+	w.deaf = deaf
+	w.mu.Unlock()
 	f := a.try(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
 	found := make(chan fsop.Ino)
 	go func() { found <- b.lookupIn(dir, "f") }()
@@ -65,7 +63,7 @@ func TestLateQuorumEndsNobody(t *testing.T) {
 	}()
 	time.Sleep(900 * time.Millisecond) // of the client's silence after its question only 1 s is borne
 	w.goOn()
-	deaf(false)
+	close(deaf)
 	if got := <-found; got != f {
 		t.Errorf("found inode %d, want %d", got, f)
 	}

@@ -32,12 +32,12 @@ type world struct {
 	term    uint64
 	leader  int // index of the replica, -1: none
 	entries []entry
-	held    bool    // proposals wait in limbo
-	limbo   []entry // proposed and not committed
-	full    int     // proposals to be refused for want of room
-	deaf    bool    // no quorum round ends
-	orderly bool    // mounts wait for the log
-	pipes   []*pipe // every connection so far
+	held    bool          // proposals wait in limbo
+	limbo   []entry       // proposed and not committed
+	full    int           // proposals to be refused for want of room
+	deaf    chan struct{} // no quorum round ends before it is closed; nil: each does
+	orderly bool          // mounts wait for the log
+	pipes   []*pipe       // every connection so far
 
 	// What the wires do wrong, on purpose; nil: nothing.
 	mangle   func(m *fsop.Message)                     // changes what a client sends
@@ -189,9 +189,9 @@ func (r *replica) ReadIndex(context.Context) (uint64, error) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.deaf {
+	if deaf := w.deaf; deaf != nil {
 		w.mu.Unlock()
-		time.Sleep(time.Millisecond)
+		<-deaf
 		w.mu.Lock()
 	}
 	if w.leader != r.id {
