@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -161,6 +162,47 @@ func TestAheadOverElections(t *testing.T) {
 	}
 	if s := a.Status(); s.Lost != 0 {
 		t.Errorf("the session was lost: %+v", s)
+	}
+}
+
+// TestQueryWhileTheQueueArrives has a query read the state before the client that
+// worked ahead has told a new coordinator of it, and be answered after that.
+func TestQueryWhileTheQueueArrives(t *testing.T) {
+	w := newWorld(t, 2)
+	var hold atomic.Bool
+	attach, read, arrived := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.mangle = func(m *fsop.Message) {
+		if m.Attach != nil && string(m.Attach.Name) == "a" && hold.Load() {
+			<-attach
+		}
+	}
+	var once sync.Once
+	w.space = func() {
+		once.Do(func() {
+			close(read)
+			<-arrived
+		})
+	}
+	w.elect(0, false)
+	a, b := w.mount("a", client.NewMemLedger()), w.mount("b", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	w.operate(true, &fsop.SetLimits{Inodes: 100})
+	w.hold()
+	a.try(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644})
+	hold.Store(true)
+	w.elect(1, false)
+	w.settle()
+	free := make(chan uint64)
+	go func() { free <- b.ok(&fsop.StatFSQuery{}).FS.InodesFree }()
+	<-read
+	close(attach)
+	if err := a.Sync(t.Context(), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	close(arrived)
+	want := b.ok(&fsop.StatFSQuery{}).FS.InodesFree
+	if got := <-free; got != want {
+		t.Errorf("%d inodes are free, want %d", got, want)
 	}
 }
 

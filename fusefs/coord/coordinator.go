@@ -111,7 +111,7 @@ type Coordinator struct {
 	nextReap   time.Duration
 	shortUntil time.Duration // growth was refused a moment ago: orphans are reaped at once
 	dirty      []*Link       // have something to send once the lock is released
-	yielded    uint64        // exclusive leases given up so far
+	yielded    uint64        // how often a session's work ahead of the log stopped being waited for
 	stalled    []*asking     // queries that wait for sessions to report
 	bounced    []*session    // have to be stepped: their first operation gave way
 }

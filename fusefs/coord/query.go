@@ -175,7 +175,7 @@ func (c *Coordinator) hindered(q *asking, rep *fsop.Reply, yielded uint64) bool 
 		c.flushBatch()
 		return true
 	case c.yielded != yielded:
-		c.execute(q) // an exclusive lease has ended since: what was done under it may be newer
+		c.execute(q) // what a session did ahead of the log may have been applied since it was read
 		return true
 	}
 	return false

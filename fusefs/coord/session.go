@@ -193,13 +193,14 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 		s.epoch, s.next = info.Epoch, info.LastSeq+1
 	}
 	s.link, l.session = l, s
-	s.ahead, s.applied, s.told, s.broke, s.flushTo = info.Ahead, 0, 0, info.BrokeAt, 0
+	s.ahead, s.applied, s.told, s.broke = info.Ahead, 0, 0, info.BrokeAt
+	c.caughtUp(s)
 	if a.Queued > info.LastSeq {
 		s.flushTo = a.Queued // before anybody goes on who has waited for this session
 	}
 	c.release(s)
 	s.expires = c.cfg.Clock.Mono() + c.limits.TTL
-	delete(c.unreported, sid)
+	c.reportedIn(sid)
 	c.abandonReap()
 	c.log.Info("session attached", zap.Uint64("session", sid), zap.Uint64("epoch", s.epoch), zap.String("peer", l.peer))
 	c.send(l, frame{id: id, answer: &fsop.Answer{Attached: &fsop.Attached{
@@ -257,14 +258,33 @@ func (c *Coordinator) evict(sid uint64, done func(*fsop.Reply, *fsop.Failure)) {
 	})
 }
 
+// reportedIn notes that a session is not to be waited for any more, or not as one
+// of which nothing is known.
+func (c *Coordinator) reportedIn(sid uint64) {
+	if c.unreported[sid] {
+		c.yielded++
+	}
+	delete(c.unreported, sid)
+}
+
+// caughtUp ends the waiting for what a session did ahead of the log before it
+// attached.
+func (c *Coordinator) caughtUp(s *session) {
+	if s.flushTo != 0 {
+		c.yielded++
+	}
+	s.flushTo = 0
+}
+
 // forget drops what memory has of an ended session.
 func (c *Coordinator) forget(sid uint64) {
-	delete(c.unreported, sid)
+	c.reportedIn(sid)
 	s := c.sessions[sid]
 	if s == nil {
 		return
 	}
 	c.release(s)
+	c.caughtUp(s)
 	for _, m := range s.queue {
 		c.fail(m.link, m.id, fsop.Fail(fsop.Fenced, "session %d has ended", sid))
 	}

@@ -261,7 +261,7 @@ func (c *Coordinator) deliver(it *fsop.Item, res *tree.Result) {
 	}
 	c.landed(m)
 	if s.flushTo != 0 && it.Seq >= s.flushTo {
-		s.flushTo = 0
+		c.caughtUp(s)
 	}
 	if o, ok := it.Op.(*fsop.Ahead); ok {
 		c.cfg.Observe.Answered(true, c.cfg.Clock.Mono()-m.at)

@@ -42,6 +42,7 @@ type world struct {
 	// What the wires do wrong, on purpose; nil: nothing.
 	mangle   func(m *fsop.Message)                     // changes what a client sends
 	pushed   func(n *fsop.Notice, ack func(*fsop.Ack)) // sees a notice before the client
+	space    func()                                    // called when a statfs was read and is not answered
 	replicas []*replica
 }
 
@@ -58,7 +59,14 @@ type replica struct {
 	coord   *coord.Coordinator
 	wake    chan struct{}
 	applied atomic.Uint64
-	lead    atomic.Uint64 // term to announce once its first entry is applied
+	turns   []turn // of leadership, not announced yet; guarded by world.mu
+	leading uint64 // term to announce once its first entry is applied
+}
+
+// turn is a change of leadership as one replica learns of it.
+type turn struct {
+	term   uint64
+	leader int // index of a replica
 }
 
 // clock runs on real time, plus what the test adds.
@@ -92,6 +100,11 @@ func newWorldOf(t *testing.T, n int, limits coord.Limits) *world {
 			Log: r, Tree: tr, Clock: w.clock, Limits: limits, Logger: w.log.With(zap.Int("replica", i)),
 			Spawn:  func(f func()) { wg.Go(f) },
 			Status: func() []byte { return []byte("{}") },
+			Space: func(*fsop.StatFS) {
+				if w.space != nil {
+					w.space()
+				}
+			},
 		})
 		w.replicas = append(w.replicas, r)
 		wg.Go(func() { r.applyLoop(ctx) })
@@ -111,14 +124,11 @@ func (w *world) elect(i int, keep bool) {
 	w.held = false
 	w.entries = append(w.entries, entry{term: w.term})
 	w.leader = i
-	term := w.term
+	for _, r := range w.replicas {
+		r.turns = append(r.turns, turn{w.term, i})
+	}
 	w.mu.Unlock()
 	for _, r := range w.replicas {
-		if r.id == i {
-			r.lead.Store(term)
-		} else {
-			r.coord.Follow(term, uint64(i)+1)
-		}
 		r.kick()
 	}
 }
@@ -211,7 +221,8 @@ func (r *replica) WaitApplied(ctx context.Context, index uint64) error {
 	return nil
 }
 
-// applyLoop applies what is committed and ticks the coordinator.
+// applyLoop applies what is committed, tells who leads in between, as a log does,
+// and ticks the coordinator.
 func (r *replica) applyLoop(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -232,17 +243,29 @@ func (r *replica) applyNext() bool {
 	w := r.w
 	next := r.applied.Load()
 	w.mu.Lock()
-	if next >= uint64(len(w.entries)) {
-		w.mu.Unlock()
+	turns := r.turns
+	r.turns = nil
+	var e entry
+	if next < uint64(len(w.entries)) {
+		e = w.entries[next]
+	}
+	w.mu.Unlock()
+	for _, t := range turns {
+		if t.leader == r.id {
+			r.leading = t.term
+		} else {
+			r.leading = 0
+			r.coord.Follow(t.term, uint64(t.leader)+1)
+		}
+	}
+	if e.term == 0 {
 		return false
 	}
-	e := w.entries[next]
-	w.mu.Unlock()
 	if err := r.coord.Apply(next+1, e.term, e.data); err != nil {
 		panic(err)
 	}
 	r.applied.Store(next + 1)
-	if e.data == nil && r.lead.Load() == e.term {
+	if e.data == nil && r.leading == e.term {
 		r.coord.Lead(e.term)
 	}
 	return true
