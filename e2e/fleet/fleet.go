@@ -242,6 +242,22 @@ func (f *Fleet) KillWorker(n int) error {
 	return p.kill()
 }
 
+// EndWorker asks the n-th replica's worker to end, and returns when it has. It is an error
+// if it does not end well.
+func (f *Fleet) EndWorker(n int) error {
+	p := f.workers[n]
+	delete(f.workers, n)
+	defer p.stdin.Close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended is told of below
+	select {
+	case <-p.ended:
+		return p.err
+	case <-time.After(endLimit):
+		_ = p.cmd.Process.Kill()
+		return fmt.Errorf("%s was asked to end and does not\n%s", p.name, p.tail())
+	}
+}
+
 // Buried waits for the end of the n-th replica's worker, which was killed, or whose
 // disk is gone: then it may also have ended by itself, without calling its state
 // lost, since that is not what it has seen.

@@ -23,6 +23,9 @@
 // and never votes again (removed.go). Scrubs (scrub.go) and mended pages (mend.go)
 // change no replicated state.
 //
+// A worker that is told to end while it is the coordinator hands leadership over first,
+// unless it is a child that ends with its parent (handover.go).
+//
 // # Crashes
 //
 // A worker that is killed goes on where its journal ends when it is started

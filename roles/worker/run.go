@@ -63,7 +63,8 @@ func (c *Config) named(log *zap.Logger) *zap.Logger {
 	return log.With(zap.String("volume", c.Volume), zap.String("replica", c.Replica))
 }
 
-// Run serves the replica until ctx ends. log does not name the replica yet. ready is called with the address once
+// Run serves the replica until ctx ends, and half a second more at most while leadership
+// goes to another member. log does not name the replica yet. ready is called with the address once
 // the worker listens and takes part in the log.
 func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr string)) error {
 	if err := cfg.validate(); err != nil {
@@ -127,7 +128,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		cfg.Inspect(r.report)
 	}
 	ready(r.addr)
-	err = g.Run(ctx)
+	serving, end := r.serving(ctx)
+	err = g.Run(serving)
+	end()
 	r.spawned.Wait()
 	if StateLost(err) {
 		return stateLost{err}
