@@ -74,23 +74,24 @@ func running(t *testing.T, ns string, pods ...string) {
 	}
 }
 
-// gap is the longest time between two successful rounds that touches the time from begin to end.
-func gap(all []result, begin, end time.Time) time.Duration {
-	var longest time.Duration
+// gap is the longest time between two successful rounds that touches the time from begin to end, and when it began.
+func gap(all []result, begin, end time.Time) (longest time.Duration, from time.Time) {
 	var last time.Time
 	for _, r := range all {
 		if r.failed != "" {
 			continue
 		}
 		if !last.IsZero() && r.at.After(begin) && last.Before(end) {
-			longest = max(longest, r.at.Sub(last))
+			if d := r.at.Sub(last); d > longest {
+				longest, from = d, last
+			}
 		}
 		last = r.at
 	}
-	if last.Before(end) {
-		longest = max(longest, end.Sub(last))
+	if d := end.Sub(last); d > longest {
+		longest, from = d, last
 	}
-	return longest
+	return longest, from
 }
 
 // wantSmooth asserts that a workload went on without an error and without a longer pause than it may make on a machine that does nothing else; what
@@ -107,11 +108,11 @@ func wantSmooth(t *testing.T, pod string, all []result, begin, end time.Time, pa
 			t.Errorf("%s, round %d: %s", pod, r.n, r.failed)
 		}
 	}
-	longest := gap(all, begin, end)
+	longest, from := gap(all, begin, end)
 	stood, crowd := machine.between(begin, end)
 	most := time.Duration(float64(pause)*crowd) + stood
-	t.Logf("%s: %d rounds in %.0f s, longest pause %.1f s of %.1f s; the machine stood still for %.1f s, crowd %.1f",
-		pod, during, end.Sub(begin).Seconds(), longest.Seconds(), most.Seconds(), stood.Seconds(), crowd)
+	t.Logf("%s: %d rounds in %.0f s, longest pause %.1f s (from %s) of %.1f s; the machine stood still for %.1f s, crowd %.1f",
+		pod, during, end.Sub(begin).Seconds(), longest.Seconds(), from.UTC().Format("15:04:05.0"), most.Seconds(), stood.Seconds(), crowd)
 	if longest > most {
 		t.Errorf("%s paused for %s, longer than %s", pod, longest, most)
 	}
