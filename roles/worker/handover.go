@@ -63,7 +63,8 @@ func (r *replica) handOver(ctx context.Context) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			r.log.Warn("nobody has taken over before the end", zap.Duration("waited", time.Since(began)))
+			// The others may end as well: the volume is destroyed.
+			r.log.Info("ends as coordinator, nobody has taken over", zap.Duration("waited", time.Since(began)))
 			return
 		}
 	}
