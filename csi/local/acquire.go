@@ -82,7 +82,11 @@ func (d *Driver) mountConsumer(r *record) (consumer.Acquisition, error) {
 		return consumer.Acquisition{}, err
 	}
 	defer f.Close()
-	a, err := d.acquisition(r, f)
+	own, err := mounts.Own()
+	if err != nil {
+		return consumer.Acquisition{}, err
+	}
+	a, err := d.acquisition(r, f, own)
 	if err != nil || a.Mounted {
 		return a, err
 	}
@@ -94,8 +98,8 @@ func (d *Driver) mountConsumer(r *record) (consumer.Acquisition, error) {
 	return a, nil
 }
 
-// acquisition describes an acquired volume, whose folder is f.
-func (d *Driver) acquisition(r *record, f *os.File) (consumer.Acquisition, error) {
+// acquisition describes an acquired volume, whose folder is f, by the own mount table.
+func (d *Driver) acquisition(r *record, f *os.File, own []mounts.Mount) (consumer.Acquisition, error) {
 	a := consumer.Acquisition{Volume: r.ID, Consumer: r.AcquiredBy, Name: r.ID, Path: filepath.Join(d.cfg.ConsumerRoot, r.ID)}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -103,7 +107,7 @@ func (d *Driver) acquisition(r *record, f *os.File) (consumer.Acquisition, error
 	}
 	a.Device, a.Inode = st.Dev, st.Ino
 	var err error
-	a.Mounted, err = mounts.Published(f, a.Path)
+	a.Mounted, err = mounts.PublishedIn(own, f, a.Path)
 	return a, err
 }
 
@@ -147,6 +151,10 @@ func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := mounts.Own() // once: there may be many volumes, and replica hosts ask often
+	if err != nil {
+		return nil, err
+	}
 	list := []consumer.Acquisition{}
 	for _, r := range all {
 		if r.AcquiredBy == "" || r.Deleting {
@@ -155,7 +163,7 @@ func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
 		a := consumer.Acquisition{Volume: r.ID, Consumer: r.AcquiredBy, Name: r.ID, Path: filepath.Join(d.cfg.ConsumerRoot, r.ID)}
 		f, err := d.folder(r.ID)
 		if err == nil {
-			a, err = d.acquisition(r, f)
+			a, err = d.acquisition(r, f, own)
 			f.Close()
 		}
 		if err != nil && !errors.Is(err, errLost) {

@@ -68,14 +68,19 @@ func Publish(dir *os.File, target string, readOnly bool) error {
 
 // Published reports whether dir is mounted at target.
 func Published(dir *os.File, target string) (bool, error) {
+	own, err := Own()
+	if err != nil {
+		return false, err
+	}
+	return PublishedIn(own, dir, target)
+}
+
+// PublishedIn is Published for whoever has read the own mount table already.
+func PublishedIn(own []Mount, dir *os.File, target string) (bool, error) {
 	target, err := resolve(target)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	own, err := Own()
 	if err != nil {
 		return false, err
 	}

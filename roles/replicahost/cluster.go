@@ -31,6 +31,7 @@ type Volumes interface {
 type Storage interface {
 	Acquire(ctx context.Context, r consumer.Request) (consumer.Acquisition, error)
 	Release(ctx context.Context, r consumer.Request) error
+	List(ctx context.Context) ([]consumer.Acquisition, error)
 }
 
 var (

@@ -1,8 +1,10 @@
 package replicahost
 
 import (
+	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,25 +37,17 @@ func (c *crasher) RoundTrip(r *http.Request) (*http.Response, error) {
 // callsMost is far above what the host needs for one replica.
 const callsMost = 60
 
-// untilDone starts the host to be killed before and after its k-th call to the
-// API, for each k, until the work is done without a crash.
-func (n *node) untilDone(work string, done func() bool) {
-	t := n.lab.t
-	t.Helper()
-	for k := int64(1); k <= callsMost; k++ {
-		for _, after := range []bool{false, true} {
-			c := n.cfg
-			c.CrashAt, c.After = k, after
-			n.launch(c)
-			crashed := n.crashedBefore(done)
-			n.kill()
-			if !crashed {
-				t.Logf("%s: done with fewer than %d calls to the API", work, k)
-				return
-			}
-		}
-	}
-	t.Fatalf("%s is not done within %d calls", work, callsMost)
+// crashLanes is how many volumes' crashes are gone through at once: they mostly wait.
+const crashLanes = 4
+
+// crashed starts the host to be killed before or after its k-th call to the API, and reports
+// whether it was, before the work was done.
+func (n *node) crashed(k int64, after bool, done func() bool) bool {
+	c := n.cfg
+	c.CrashAt, c.After = k, after
+	n.launch(c)
+	defer n.kill()
+	return n.crashedBefore(done)
 }
 
 // crashedBefore waits for the host's end or the work's.
@@ -76,12 +70,47 @@ func (n *node) crashedBefore(done func() bool) bool {
 	}
 }
 
-// crashes serves and releases a replica with a host that is killed at every call
-// to the API.
+// crashes kills the host before and after its k-th call to the API, for every k until it serves a new replica with fewer, and
+// again for the replica's release: each time it begins with a new volume, and another process finishes.
 func crashes(t *testing.T, l *lab) {
-	n := l.addNode("node-crash")
-	v := l.volume("pvc-crash", n.name)
-	t.Cleanup(n.kill)
+	var next, complete atomic.Int64
+	complete.Store(2 * callsMost)
+	var g sync.WaitGroup
+	for lane := range crashLanes {
+		g.Go(func() {
+			t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+				l := l.apart(t)
+				n := l.addNode(fmt.Sprint("node-crash-", lane))
+				t.Cleanup(n.kill)
+				for i := next.Add(1) - 1; i < complete.Load(); i = next.Add(1) - 1 {
+					k, after := 1+i/2, i%2 == 1
+					served, released := n.crashLife(k, after)
+					t.Logf("k=%d, killed after the call: %v; killed while it served: %v, while it released: %v", k, after, served, released)
+					if !served && !released && !after {
+						lower(&complete, i)
+					}
+				}
+			})
+		})
+	}
+	g.Wait()
+	if all := complete.Load() / 2; all < 6 || all == callsMost {
+		t.Errorf("complete with k=%d", all)
+	}
+}
+
+// lower makes v at most limit.
+func lower(v *atomic.Int64, limit int64) {
+	for old := v.Load(); limit < old && !v.CompareAndSwap(old, limit); old = v.Load() {
+	}
+}
+
+// crashLife serves and releases a new volume's replica, and has the host die on the way in both.
+func (n *node) crashLife(k int64, after bool) (serving, releasing bool) {
+	l, t := n.lab, n.lab.t
+	t.Helper()
+	name := fmt.Sprintf("pvc-crash-%d-%v", k, after)
+	v := l.volume(name, n.name)
 	status := func() api.ReplicaStatus {
 		now, err := l.kube.Volume(t.Context(), v.Name)
 		must(t, err)
@@ -100,15 +129,25 @@ func crashes(t *testing.T, l *lab) {
 		ends, _ := l.kube.Endpoints(t.Context(), v.Name)
 		return err == nil && rep.PID == n.host.Process.Pid && len(ends) == 1
 	}
-	n.untilDone("serve", served)
+	if serving = n.crashed(k, after, served); serving && n.crashed(0, false, served) {
+		t.Fatalf("k=%d: the next host ends\n%s", k, l.logs())
+	}
 	l.update(v.Name, func(v *api.ReplicatedVolume) { v.Spec.Replicas[0].State = api.StateReleased })
-	n.untilDone("release", func() bool { return status().Released != nil })
-	claim, err := l.kube.Claim(t.Context(), api.DefaultNamespace, "pvc-crash-r1")
+	released := func() bool { return status().Released != nil }
+	if releasing = n.crashed(k, after, released); releasing && n.crashed(0, false, released) {
+		t.Fatalf("k=%d: the next host ends\n%s", k, l.logs())
+	}
+	claim, err := l.kube.Claim(t.Context(), api.DefaultNamespace, name+"-r1")
 	must(t, err)
-	if a := status().Released; a.PVCUID != claim.UID || a.PV != claim.PV {
-		t.Errorf("acknowledged %+v", a)
+	if a := status().Released; a.PVCUID != claim.UID || a.PV != claim.PV || !claim.HasFinalizer(api.FinalizerBackingUse) {
+		t.Errorf("k=%d: acknowledged %+v of claim %+v", k, a, claim)
+	}
+	if ends, err := l.kube.Endpoints(t.Context(), v.Name); err != nil || len(ends) != 0 {
+		t.Errorf("k=%d: endpoints %+v, error %v", k, ends, err)
 	}
 	if held, err := n.driver.List(t.Context()); err != nil || len(held) != 0 {
-		t.Errorf("node still holds %+v, error %v", held, err)
+		t.Errorf("k=%d: node still holds %+v, error %v", k, held, err)
 	}
+	must(t, l.kube.DeleteVolume(t.Context(), v)) // later hosts have nothing to say of it
+	return serving, releasing
 }

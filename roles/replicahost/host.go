@@ -66,6 +66,7 @@ func New(cfg Config, cluster Cluster, storage Storage, ops *boot.Ops, log *zap.L
 	h.mu.volumes = map[string]*api.ReplicatedVolume{}
 	h.mu.dirty, h.mu.told = map[string]bool{}, map[string]string{}
 	ops.AddReady("replicas", h.ready)
+	ops.AddReady("storage", h.storageAnswers)
 	h.metrics = newMetrics(h)
 	ops.Registry.MustRegister(h.metrics)
 	return h, nil
@@ -159,6 +160,20 @@ func (h *Host) ready() error {
 	}
 	if waiting > 0 {
 		return fmt.Errorf("%d of the replicas here have not caught up since the start", waiting)
+	}
+	return nil
+}
+
+// storagePatience bounds the question whether the local driver answers.
+const storagePatience = 2 * time.Second
+
+// storageAnswers says why no replica can get storage here: the node takes none
+// then (contract D3). Those that are served go on.
+func (h *Host) storageAnswers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), storagePatience)
+	defer cancel()
+	if _, err := h.storage.List(ctx); err != nil {
+		return fmt.Errorf("the local driver's consumer publication does not answer: %w", err)
 	}
 	return nil
 }

@@ -3,9 +3,12 @@ package replicahost
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"tak-os.org/tak-replicated/csi/local/consumer"
@@ -16,15 +19,30 @@ import (
 // real local driver.
 func TestHost(t *testing.T) {
 	l := newLab(t)
-	for name, test := range map[string]func(*testing.T, *lab){
-		"Life": life, "SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Replaced": replaced, "Moved": moved, "Forced": forced, "Crashes": crashes,
-	} {
-		t.Run(name, func(t *testing.T) {
-			l.t, l.nodes = t, map[string]*node{}
-			test(t, l)
+	t.Run("Life", func(t *testing.T) { life(t, l.apart(t)) }) // alone, since the API goes away
+	// The others have nodes and volumes of their own, and mostly wait.
+	tests := map[string]func(*testing.T, *lab){
+		"SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Replaced": replaced,
+		"Moved": moved, "Forced": forced, "Storage": storageAway, "Crashes": crashes,
+	}
+	next := make(chan string, len(tests))
+	for name := range tests {
+		next <- name
+	}
+	close(next)
+	var g sync.WaitGroup
+	for range hostLanes {
+		g.Go(func() {
+			for name := range next {
+				t.Run(name, func(t *testing.T) { tests[name](t, l.apart(t)) })
+			}
 		})
 	}
+	g.Wait()
 }
+
+// hostLanes is how many of TestHost's parts run at once.
+const hostLanes = 3
 
 // life is a volume's whole life on three nodes: served, hosts killed and restarted
 // while the API is away, released and acknowledged (D8, D11, D12).
@@ -213,6 +231,41 @@ func conflict(t *testing.T, l *lab) {
 	l.status(v.Name, 1, "waits for its storage", inPhase(api.ReplicaPending, api.HostReasonPublicationConflict))
 	must(t, n.driver.Release(t.Context(), other))
 	l.serving(v)
+}
+
+// storageAway takes the local driver away: its node is not ready for new replicas (D3), and those that are served go on.
+func storageAway(t *testing.T, l *lab) {
+	n := l.addNode("node-storage")
+	n.cfg.Metrics = fmt.Sprintf("127.0.0.1:%d", n.port+9)
+	v := l.volume("pvc-storage", n.name)
+	n.start()
+	l.serving(v)
+	is := func(path string, code int, text string) {
+		t.Helper()
+		l.eventually(path+" has "+text, func() error {
+			resp, err := http.Get("http://" + n.cfg.Metrics + path)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if body, _ := io.ReadAll(resp.Body); resp.StatusCode != code || !strings.Contains(string(body), text) {
+				return fmt.Errorf("%d %.300s", resp.StatusCode, body)
+			}
+			return nil
+		})
+	}
+	is("/readyz", http.StatusOK, "ok")
+	is("/metrics", http.StatusOK, "host_places_limit")
+	was, err := l.ask(v.Name, 1)
+	must(t, err)
+	n.stopDriver()
+	is("/readyz", http.StatusServiceUnavailable, "storage: the local driver's consumer publication does not answer")
+	is("/healthz", http.StatusOK, "ok")
+	if now, err := l.ask(v.Name, 1); err != nil || now.PID != was.PID || now.Started != was.Started || !now.Serving {
+		t.Errorf("the worker: %+v, %v", now, err)
+	}
+	n.startDriver()
+	is("/readyz", http.StatusOK, "ok")
 }
 
 // bounds has more replicas than a host takes, and more starts (D9).

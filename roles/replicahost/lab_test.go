@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,6 +48,8 @@ type hostConfig struct {
 	Ports map[string]int
 	// Nodes has the node of each replica.
 	Nodes map[string]string
+	// Metrics is where health and metrics are served; empty: nowhere.
+	Metrics string
 }
 
 func TestMain(m *testing.M) {
@@ -100,7 +104,7 @@ func (c *hostConfig) config() Config {
 		Retry:  200 * time.Millisecond,
 		Reach:  reached,
 	}
-	cfg.Boot.UntilStdin = true
+	cfg.Boot.UntilStdin, cfg.Boot.MetricsAddr = true, c.Metrics
 	if c.CrashAt != 0 {
 		cfg.Wrap = func(next http.RoundTripper) http.RoundTripper {
 			return &crasher{next: next, at: c.CrashAt, after: c.After}
@@ -114,15 +118,19 @@ func reached(addr string) string { return strings.Replace(addr, "192.0.2.1", "12
 
 // lab is an API server, and nodes with a local driver and a replica host each.
 type lab struct {
-	t     *testing.T
-	api   *kubetest.Server
-	kube  *kube.Client
-	http  *http.Client
-	dir   string
-	nodes map[string]*node
-	where map[string]string // node of each replica
-	cas   map[string]*pki.CA
-	ports int // ranges of ports given to nodes
+	t    *testing.T
+	api  *kubetest.Server
+	kube *kube.Client
+	// account is the kubeconfig of the node's account, which may do what the manifests say, and no more.
+	account string
+	http    *http.Client
+	dir     string
+	nodes   map[string]*node
+	where   map[string]string // node of each replica
+	cas     map[string]*pki.CA
+	ports   int // ranges of ports given to nodes
+	// apartment counts the labs that share the server.
+	apartment *atomic.Int64
 }
 
 type node struct {
@@ -131,12 +139,14 @@ type node struct {
 	dir    string
 	port   int // the first of its workers
 	driver *local.Driver
-	make   csi.ControllerServer
-	cfg    hostConfig
-	host   *exec.Cmd
-	log    *os.File
-	ended  chan error
-	stop   io.Closer
+	// stopDriver ends it.
+	stopDriver func()
+	make       csi.ControllerServer
+	cfg        hostConfig
+	host       *exec.Cmd
+	log        *os.File
+	ended      chan error
+	stop       io.Closer
 }
 
 func newLab(t *testing.T) *lab {
@@ -144,7 +154,7 @@ func newLab(t *testing.T) *lab {
 	if os.Geteuid() != 0 {
 		skip(t, "needs root, to mount")
 	}
-	l := &lab{t: t, api: kubetest.Start(t), nodes: map[string]*node{}, where: map[string]string{}, cas: map[string]*pki.CA{}}
+	l := &lab{t: t, api: kubetest.Start(t), nodes: map[string]*node{}, where: map[string]string{}, cas: map[string]*pki.CA{}, apartment: new(atomic.Int64)}
 	l.http = l.api.Client()
 	var err error
 	if l.kube, err = kube.Connect(kube.Options{Kubeconfig: l.api.Kubeconfig}); err != nil {
@@ -167,8 +177,24 @@ func newLab(t *testing.T) *lab {
 		_, err := l.kube.Volumes(t.Context())
 		return err
 	})
+	rights, err := os.ReadFile("../../manifests/base/rbac-node.yaml")
+	must(t, err)
+	l.api.Cluster(t).Apply(rights)
+	l.account, err = l.api.KubeconfigFor("system:serviceaccount:kube-system:tak-replicated-node", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+	must(t, err)
 	return l
 }
+
+// apart is the same lab in the hands of another test at the same time: its nodes and volumes are its own.
+func (l *lab) apart(t *testing.T) *lab {
+	d := *l
+	d.t, d.nodes, d.where, d.cas = t, map[string]*node{}, map[string]string{}, map[string]*pki.CA{}
+	d.ports = nodesMost * int(l.apartment.Add(1))
+	return &d
+}
+
+// nodesMost is how many nodes a test may have.
+const nodesMost = 4
 
 func skip(t *testing.T, why string) {
 	t.Helper()
@@ -255,7 +281,7 @@ func (l *lab) addNode(name string) *node {
 	}
 	n.startDriver()
 	n.cfg = hostConfig{
-		Node: name, Kubeconfig: l.api.Kubeconfig, Dir: n.dir, State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
+		Node: name, Kubeconfig: l.account, Dir: n.dir, State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
 		Workers: DefaultWorkers, Starts: DefaultStarts, PortFirst: n.port, PortLast: n.port + 9,
 	}
 	return n
@@ -276,11 +302,12 @@ func (n *node) startDriver() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener, consumer.NewServer(d, zap.NewNop(), nil)) }()
-	t.Cleanup(func() {
+	n.stopDriver = sync.OnceFunc(func() {
 		cancel()
 		<-done
 		d.Close()
 	})
+	t.Cleanup(n.stopDriver)
 }
 
 // start runs the node's replica host as a process.
