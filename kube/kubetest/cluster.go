@@ -60,6 +60,13 @@ func (s *Server) Cluster(t testing.TB) *Cluster {
 	return c
 }
 
+// For is the same cluster in the hands of another test.
+func (c *Cluster) For(t testing.TB) *Cluster {
+	d := *c
+	d.t = t
+	return &d
+}
+
 // Kube is a client of the driver's kind; wrap may be nil.
 func (c *Cluster) Kube(wrap func(http.RoundTripper) http.RoundTripper) *kube.Client {
 	c.t.Helper()
@@ -93,12 +100,17 @@ func (c *Cluster) gone(err error) {
 // CRD is the resource definition of this source tree.
 func CRD(t testing.TB) []byte {
 	t.Helper()
-	_, self, _, _ := runtime.Caller(0)
-	b, err := os.ReadFile(filepath.Join(filepath.Dir(self), "../../manifests/crd", api.Group+"_"+api.Resource+".yaml"))
+	b, err := Manifest("crd/" + api.Group + "_" + api.Resource + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// Manifest reads a file of this source tree's manifests.
+func Manifest(name string) ([]byte, error) {
+	_, self, _, _ := runtime.Caller(0)
+	return os.ReadFile(filepath.Join(filepath.Dir(self), "../../manifests", name))
 }
 
 const crdPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + api.Resource + "." + api.Group
@@ -256,11 +268,15 @@ func (c *Cluster) DeletePV(name string) {
 }
 
 // Provision does once what the local driver's provisioners do: they bind the
-// backing claims that are meant for a node that is there, and delete the volumes of those that are
-// gone. drop: they give a claim back instead, since the named node has no room.
-func (c *Cluster) Provision(drop func(claim, node string) bool) {
+// backing claims that are meant for a node that is there, of the volumes named or, without any, of all. drop: they give a
+// claim back instead, since the named node has no room.
+func (c *Cluster) Provision(drop func(claim, node string) bool, volumes ...string) {
 	c.t.Helper()
-	list, err := c.core.CoreV1().PersistentVolumeClaims(api.DefaultNamespace).List(c.ctx, metav1.ListOptions{LabelSelector: api.LabelVolume})
+	selector := api.LabelVolume
+	if len(volumes) > 0 {
+		selector += " in (" + strings.Join(volumes, ",") + ")"
+	}
+	list, err := c.core.CoreV1().PersistentVolumeClaims(api.DefaultNamespace).List(c.ctx, metav1.ListOptions{LabelSelector: selector})
 	c.check(err)
 	for i := range list.Items {
 		p := &list.Items[i]

@@ -9,6 +9,7 @@ import (
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/worker"
 )
 
 // Commands returns the commands that speak to a cluster.
@@ -40,11 +41,15 @@ func (r *reach) connect() (*kube.Client, error) {
 func volumesCommand() *cli.Command {
 	var r reach
 	var asJSON bool
+	var domain string
 	return &cli.Command{
 		Name: "volumes", ArgsUsage: "[VOLUME]",
-		Usage:       "volumes of a cluster, their replicas, and what they wait for",
-		Description: "Shows what manager and hosts have written down. It needs the right to read ReplicatedVolumes.",
+		Usage: "volumes of a cluster, their replicas, and what they wait for",
+		Description: "Shows what manager and hosts have written down. It needs the right to read ReplicatedVolumes. Of one VOLUME that is\n" +
+			"named it also shows who has it open and how far rebuilds are, if its workers can be reached from here and the\n" +
+			"account may list Secrets of " + api.TrustNamespace + ", as in the manager's Pod.",
 		Flags: append(r.flags(),
+			&cli.StringFlag{Name: "cluster-domain", Value: api.DefaultClusterName, Destination: &domain, Sources: boot.Env("cluster-domain"), Usage: "DNS `DOMAIN` of the cluster"},
 			&cli.BoolFlag{Name: "json", Destination: &asJSON, Sources: boot.Env("json"), Usage: "print JSON"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.NArg() > 1 {
@@ -54,7 +59,10 @@ func volumesCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return volumes(ctx, k, cmd.Args().First(), asJSON, os.Stdout)
+			if err := volumes(ctx, k, cmd.Args().First(), asJSON, os.Stdout); err != nil || asJSON || cmd.NArg() == 0 {
+				return err
+			}
+			return sessions(ctx, k, cmd.Args().First(), domain, worker.Ask, os.Stdout)
 		},
 	}
 }
