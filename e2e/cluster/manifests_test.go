@@ -220,7 +220,7 @@ func checkRules(t *testing.T, o object, rules []rbacv1.PolicyRule) {
 // TestArguments has every role parse its containers' arguments, and starts none.
 func TestArguments(t *testing.T) {
 	own := install.ProductImage("")
-	for _, dir := range []string{manifests, manifests + "/overlays/registrar", manifests + "/overlays/microk8s", manifests + "/overlays/status-page"} {
+	for _, dir := range roots(t) {
 		for _, o := range build(t, dir) {
 			p := o.pod()
 			if p == nil {
