@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,10 +20,16 @@ type crasher struct {
 	next  http.RoundTripper
 	at    int64
 	after bool
+	from  string // calls count once this file is there; empty: all do
 	calls atomic.Int64
 }
 
 func (c *crasher) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.from != "" && c.calls.Load() == 0 {
+		if _, err := os.Stat(c.from); err != nil {
+			return c.next.RoundTrip(r)
+		}
+	}
 	n := c.calls.Add(1)
 	if n == c.at && !c.after {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -40,14 +47,11 @@ const callsMost = 60
 // crashLanes is how many volumes' crashes are gone through at once: they mostly wait.
 const crashLanes = 4
 
-// crashed starts the host to be killed before or after its k-th call to the API, and reports
-// whether it was, before the work was done.
-func (n *node) crashed(k int64, after bool, done func() bool) bool {
+// crashing is the node's configuration with a crash at the k-th call to the API, counted from the time that a file is there.
+func (n *node) crashing(k int64, after bool, from string) hostConfig {
 	c := n.cfg
-	c.CrashAt, c.After = k, after
-	n.launch(c)
-	defer n.kill()
-	return n.crashedBefore(done)
+	c.CrashAt, c.After, c.CrashFrom = k, after, from
+	return c
 }
 
 // crashedBefore waits for the host's end or the work's.
@@ -71,7 +75,8 @@ func (n *node) crashedBefore(done func() bool) bool {
 }
 
 // crashes kills the host before and after its k-th call to the API, for every k until it serves a new replica with fewer, and
-// again for the replica's release: each time it begins with a new volume, and another process finishes.
+// again at the k-th call after the replica's release was asked for: each time it begins with a new volume, and another
+// process finishes.
 func crashes(t *testing.T, l *lab) {
 	var next, complete atomic.Int64
 	complete.Store(2 * callsMost)
@@ -129,13 +134,26 @@ func (n *node) crashLife(k int64, after bool) (serving, releasing bool) {
 		ends, _ := l.kube.Endpoints(t.Context(), v.Name)
 		return err == nil && rep.PID == n.host.Process.Pid && len(ends) == 1
 	}
-	if serving = n.crashed(k, after, served); serving && n.crashed(0, false, served) {
+	n.launch(n.crashing(k, after, ""))
+	serving = n.crashedBefore(served)
+	n.kill()
+	asked := filepath.Join(n.dir, "asked")
+	n.launch(n.crashing(k, after, asked))
+	if n.crashedBefore(served) {
 		t.Fatalf("k=%d: the next host ends\n%s", k, l.logs())
 	}
+	must(t, os.WriteFile(asked, nil, 0o600))
 	l.update(v.Name, func(v *api.ReplicatedVolume) { v.Spec.Replicas[0].State = api.StateReleased })
 	released := func() bool { return status().Released != nil }
-	if releasing = n.crashed(k, after, released); releasing && n.crashed(0, false, released) {
-		t.Fatalf("k=%d: the next host ends\n%s", k, l.logs())
+	releasing = n.crashedBefore(released)
+	n.kill()
+	must(t, os.Remove(asked))
+	if releasing {
+		n.launch(n.cfg)
+		if n.crashedBefore(released) {
+			t.Fatalf("k=%d: the next host ends\n%s", k, l.logs())
+		}
+		n.kill()
 	}
 	claim, err := l.kube.Claim(t.Context(), api.DefaultNamespace, name+"-r1")
 	must(t, err)
@@ -149,5 +167,6 @@ func (n *node) crashLife(k int64, after bool) (serving, releasing bool) {
 		t.Errorf("k=%d: node still holds %+v, error %v", k, held, err)
 	}
 	must(t, l.kube.DeleteVolume(t.Context(), v)) // later hosts have nothing to say of it
+	must(t, os.RemoveAll(n.replicaDir(name+"-r1")))
 	return serving, releasing
 }

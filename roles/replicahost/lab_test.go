@@ -44,6 +44,8 @@ type hostConfig struct {
 	// after it; 0: never.
 	CrashAt int64
 	After   bool
+	// CrashFrom is a file: calls count once it is there; empty: all do.
+	CrashFrom string
 	// Ports of each node, by which replicas find each other without Services.
 	Ports map[string]int
 	// Nodes has the node of each replica.
@@ -107,7 +109,7 @@ func (c *hostConfig) config() Config {
 	cfg.Boot.UntilStdin, cfg.Boot.MetricsAddr = true, c.Metrics
 	if c.CrashAt != 0 {
 		cfg.Wrap = func(next http.RoundTripper) http.RoundTripper {
-			return &crasher{next: next, at: c.CrashAt, after: c.After}
+			return &crasher{next: next, at: c.CrashAt, after: c.After, from: c.CrashFrom}
 		}
 	}
 	return cfg
@@ -177,7 +179,7 @@ func newLab(t *testing.T) *lab {
 		_, err := l.kube.Volumes(t.Context())
 		return err
 	})
-	rights, err := os.ReadFile("../../manifests/base/rbac-node.yaml")
+	rights, err := kubetest.Manifest("base/rbac-node.yaml")
 	must(t, err)
 	l.api.Cluster(t).Apply(rights)
 	l.account, err = l.api.KubeconfigFor("system:serviceaccount:kube-system:tak-replicated-node", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
