@@ -31,6 +31,7 @@ type cache struct {
 	fences  map[*fence]struct{}    // those of them whose victims are known
 	dirty   map[fsop.Ino]dirtiness // what was answered ahead of the log and is not applied
 	small   small                  // contents of small files
+	seed    [16]byte               // of the cookies of names
 }
 
 // record is what is known of one leased inode.
@@ -41,7 +42,8 @@ type record struct {
 	floor     uint64   // nothing older may be stored: the grant's index, or a later own mutation's
 	dir       fsop.Ino // where it was looked up last, 0: not known
 	names     map[string]child
-	known     uint64 // names that are there; all of them when it equals attr.Entries
+	known     uint64   // names that are there; all of them when it equals attr.Entries
+	sorted    []listed // those, as a listing has them; nil: not known
 	xattrs    map[string]xattr
 	target    []byte
 	hasTarget bool
@@ -168,6 +170,8 @@ func (c *cache) answer(op fsop.Op) *fsop.Reply {
 		}
 	case *fsop.Read:
 		return c.read(o)
+	case *fsop.ReadDir:
+		return c.list(o)
 	case *fsop.ReadLink:
 		if r := c.usable(o.Ino); r != nil && r.hasTarget {
 			return &fsop.Reply{Data: r.target}
@@ -198,8 +202,11 @@ func (c *cache) lookup(o *fsop.Lookup) *fsop.Reply {
 // complete reports whether every name in the directory is known, so that
 // another one is not there. Names that the filesystem refuses have their own
 // answers.
-func (r *record) complete(name []byte) bool {
-	return r.attrAt > 0 && r.attr.IsDir() && r.attr.Entries == r.known && len(name) <= fsop.NameMax
+func (r *record) complete(name []byte) bool { return r.whole() && len(name) <= fsop.NameMax }
+
+// whole reports whether every name in the directory is known.
+func (r *record) whole() bool {
+	return r.attrAt > 0 && r.attr.IsDir() && r.attr.Entries == r.known
 }
 
 // isDots reports whether a name is no entry of a directory: it is not counted
@@ -212,6 +219,7 @@ func (r *record) setChild(name []byte, ch child) {
 		r.names, r.known = map[string]child{}, 0
 	}
 	r.forgetChild(name)
+	r.sorted = nil
 	if ch.ino != 0 {
 		r.known++
 	}
@@ -221,6 +229,7 @@ func (r *record) setChild(name []byte, ch child) {
 func (r *record) forgetChild(name []byte) {
 	if r.names[string(name)].ino != 0 {
 		r.known--
+		r.sorted = nil
 	}
 	delete(r.names, string(name))
 }

@@ -239,6 +239,7 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	s.mu.sendNext = a.LastSeq + 1 // before anything can send: nothing is known here of what the last connection carried
 	s.unsend()
 	s.granted(a.Now, a.Room)
+	s.cache.setSeed(a.Seed)
 	s.log.Info("attached", zap.Uint64("session", a.Session), zap.Uint64("member", l.member.ID), zap.Uint64("term", a.Term))
 	queries := s.mu.pending
 	s.mu.pending = map[uint64]*call{}

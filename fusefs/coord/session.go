@@ -206,7 +206,7 @@ func (c *Coordinator) admit(l *Link, id, sid uint64, a *fsop.Attach) {
 	c.send(l, frame{id: id, answer: &fsop.Answer{Attached: &fsop.Attached{
 		Session: sid, Epoch: s.epoch, Term: c.term, LastSeq: info.LastSeq,
 		TTL: uint32(c.limits.TTL / time.Millisecond), Locked: info.Locked,
-		BrokeAt: info.BrokeAt, Now: c.now(), Room: c.room(),
+		BrokeAt: info.BrokeAt, Now: c.now(), Room: c.room(), Seed: c.cfg.Tree.NameSeed(),
 	}}})
 }
 

@@ -304,7 +304,7 @@ func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
 			return ms
 		},
 		Dialer: w, Ledger: ledger, Clock: w.clock, Rand: rand.Uint64, Name: name, Owner: owner,
-		QuorumWait: 20 * time.Second, Logger: w.log.Named(name),
+		QuorumWait: 20 * time.Second, Logger: w.log.Named(name), Spawn: func(f func()) { go f() },
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -143,6 +143,12 @@ func (c *coder) inos(v *[]Ino) {
 	}
 }
 
+func (c *coder) fixed(v *[16]byte) {
+	for i := range v {
+		c.u8(&v[i])
+	}
+}
+
 func (c *coder) time(v *Time) {
 	c.i64(&v.Sec)
 	c.u32(&v.Nsec)

@@ -321,3 +321,13 @@ func Covers(op Op, r *Reply) []Ino {
 	}
 	return inos
 }
+
+// ListedBytes bounds the encoding of one entry of a listing, with its attributes if
+// plus.
+func ListedBytes(name []byte, plus bool) int {
+	const entry, attr = 26, 120
+	if plus {
+		return entry + attr + len(name)
+	}
+	return entry + len(name)
+}

@@ -174,9 +174,7 @@ func (*Nop) code(c *coder) {}
 
 func (*OpenSession) Kind() Kind { return KindOpenSession }
 func (o *OpenSession) code(c *coder) {
-	for i := range o.Nonce {
-		c.u8(&o.Nonce[i])
-	}
+	c.fixed(&o.Nonce)
 	c.bytes(&o.Name, NameMax)
 }
 

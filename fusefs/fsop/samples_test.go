@@ -111,7 +111,7 @@ func sampleAnswers() map[string]*Answer {
 	return map[string]*Answer{
 		"failure":  {Failure: &Failure{Code: NotCoordinator, Hint: 3, Detail: "follower"}},
 		"reply":    {Reply: &Reply{Errno: ENOENT, Index: 4}},
-		"attached": {Attached: &Attached{Session: 5, Epoch: 6, Term: 7, LastSeq: 8, TTL: 3000, Locked: []Ino{7}, BrokeAt: 9, Now: Time{Sec: 1, Nsec: 2}, Room: 1 << 30}},
+		"attached": {Attached: &Attached{Session: 5, Epoch: 6, Term: 7, LastSeq: 8, TTL: 3000, Locked: []Ino{7}, BrokeAt: 9, Now: Time{Sec: 1, Nsec: 2}, Room: 1 << 30, Seed: sampleNonce}},
 		"kept":     {Kept: &Kept{Term: 7, Now: Time{Sec: 1, Nsec: 2}, Room: 1 << 20}},
 	}
 }

@@ -36,13 +36,14 @@ type Attach struct {
 type Attached struct {
 	Session uint64
 	Epoch   uint64
-	Term    uint64 // the coordinator's Raft term
-	LastSeq uint64 // the last mutation of the session that was applied
-	TTL     uint32 // lease term in milliseconds
-	Locked  []Ino  // inodes on which the session holds locks
-	BrokeAt uint64 // the number at which the stream broke and was not mended, 0: it did not
-	Now     Time   // what the coordinator would stamp now
-	Room    uint64 // bytes by which files may grow ahead of the log
+	Term    uint64   // the coordinator's Raft term
+	LastSeq uint64   // the last mutation of the session that was applied
+	TTL     uint32   // lease term in milliseconds
+	Locked  []Ino    // inodes on which the session holds locks
+	BrokeAt uint64   // the number at which the stream broke and was not mended, 0: it did not
+	Now     Time     // what the coordinator would stamp now
+	Room    uint64   // bytes by which files may grow ahead of the log
+	Seed    [16]byte // of the cookies of names
 }
 
 // KeepAlive renews the session's leases. It is answered only after a quorum
@@ -141,9 +142,7 @@ func (c *coder) message(m *Message) {
 		a := fresh(c, &m.Attach)
 		c.u64(&a.Session)
 		c.u64(&a.Epoch)
-		for i := range a.Nonce {
-			c.u8(&a.Nonce[i])
-		}
+		c.fixed(&a.Nonce)
 		c.bytes(&a.Name, NameMax)
 		c.bytes(&a.Token, 4096)
 		c.u64(&a.Try)
@@ -255,6 +254,7 @@ func (c *coder) answer(a *Answer) {
 		c.u64(&t.BrokeAt)
 		c.time(&t.Now)
 		c.u64(&t.Room)
+		c.fixed(&t.Seed)
 	case answerKept:
 		k := fresh(c, &a.Kept)
 		c.u64(&k.Term)

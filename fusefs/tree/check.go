@@ -86,7 +86,7 @@ func (c *checker) entry(g *globals, key, val []byte) bool {
 	if !ok {
 		return c.fail("an entry of directory %d does not decode", parent)
 	}
-	if keyHash(key) != nameHash(&g.seed, key[17:]) {
+	if keyHash(key) != fsop.NameHash(&g.seed, key[17:]) {
 		return c.fail("an entry of directory %d is in the wrong place", parent)
 	}
 	n := c.inode(e.ino)

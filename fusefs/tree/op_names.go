@@ -40,7 +40,7 @@ func (x *tx) place(parent fsop.Ino, name []byte) (place, fsop.Errno) {
 	case dir.nlink == 0:
 		return place{}, fsop.ENOENT
 	}
-	p := place{dir: dir, name: name, key: direntKey(parent, nameHash(&x.g.seed, name), name)}
+	p := place{dir: dir, name: name, key: direntKey(parent, fsop.NameHash(&x.g.seed, name), name)}
 	p.nameState = x.name(p.key)
 	return p, fsop.OK
 }

@@ -51,7 +51,7 @@ func (q *query) pick(op fsop.Op) {
 		q.locks = q.t.locks[o.Ino]
 	case *fsop.Lookup:
 		if len(o.Name) <= fsop.NameMax {
-			q.key = direntKey(o.Parent, nameHash(&q.g.seed, o.Name), o.Name)
+			q.key = direntKey(o.Parent, fsop.NameHash(&q.g.seed, o.Name), o.Name)
 			q.name, q.known = q.t.names[string(q.key)]
 		}
 	}
@@ -168,13 +168,6 @@ func (q *query) lookup(o *fsop.Lookup) *fsop.Reply {
 	return answer(n)
 }
 
-// Bounds on the encoding of one listed entry without its name, and with
-// attributes.
-const (
-	entryBytes = 26
-	attrBytes  = 120
-)
-
 func (q *query) readDir(o *fsop.ReadDir) *fsop.Reply {
 	dir := q.inode(o.Ino)
 	switch {
@@ -195,10 +188,7 @@ func (q *query) readDir(o *fsop.ReadDir) *fsop.Reply {
 			stop("directory entry", errCorrupt)
 		}
 		hash, name := keyHash(key), key[17:]
-		size += entryBytes + len(name)
-		if o.Plus {
-			size += attrBytes
-		}
+		size += fsop.ListedBytes(name, o.Plus)
 		// Entries of one hash stay together: its cookie stands for them all.
 		last := len(r.Entries) - 1
 		if last >= 0 && size > int(o.MaxBytes) && r.Entries[last].Cookie != hash {

@@ -147,6 +147,14 @@ func (t *Tree) LastStamp() fsop.Time {
 	return t.g.stamp
 }
 
+// NameSeed returns the seed of the cookies of names (fsop.NameHash). It is there
+// once a session has been opened, and stays.
+func (t *Tree) NameSeed() [16]byte {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.g.seed
+}
+
 // Limits returns the quota; zero means none.
 func (t *Tree) Limits() (bytes, inodes uint64) {
 	t.mu.RLock()

@@ -1,4 +1,4 @@
-package tree
+package fsop
 
 import (
 	"encoding/binary"
@@ -9,10 +9,11 @@ import (
 // kernel side wants to put in front.
 const firstHash = 16
 
-// nameHash is the position of a name in its directory: 63 bits of SipHash-2-4
-// under the volume's seed, which nobody knows who could choose names that
-// collide.
-func nameHash(seed *[16]byte, name []byte) uint64 {
+// NameHash is the position of a name in its directory, and so its cookie: 63 bits
+// of SipHash-2-4 (Aumasson and Bernstein, 2012) under the volume's seed, which
+// nobody knows who could choose names that collide. Names of one hash come in the
+// order of their bytes.
+func NameHash(seed *[16]byte, name []byte) uint64 {
 	h := sipHash(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:]), name) >> 1
 	if h < firstHash {
 		h += firstHash
