@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"tak-os.org/tak-replicated/e2e/cluster/lab"
 	"tak-os.org/tak-replicated/kube/api"
 )
 
@@ -22,12 +24,22 @@ const (
 	// hostWorkers and hostMemory are what one replica host serves, and within how much memory (D9, D10).
 	hostWorkers = 128
 	hostMemory  = 768 << 20
+	// manyBytes is what the copies of so many empty volumes take on the machine's disk, with room to spare: a full disk keeps nodes from
+	// taking Pods for minutes.
+	manyBytes = 20 << 30
 )
 
 // TestManyClaims asks for 100 volumes with three copies at once, and then for more than a replica host serves: those above wait, and say for what (D9,
 // D10). E2E_CLAIMS is another number for the first.
 func TestManyClaims(t *testing.T) {
 	ours(t)
+	var disk unix.Statfs_t
+	if err := unix.Statfs(lab.Dir(), &disk); err != nil {
+		t.Fatal(err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < manyBytes {
+		t.Fatalf("the disk of %s has %d GiB, %d are needed", lab.Dir(), free>>30, uint64(manyBytes)>>30)
+	}
 	first := manyClaims
 	if n, err := strconv.Atoi(os.Getenv("E2E_CLAIMS")); err == nil {
 		first = n

@@ -178,6 +178,7 @@ type Kubectl func(ctx context.Context, args ...string) *exec.Cmd
 const (
 	Registrar  = "registrar"   // needs no sidecar but the provisioner
 	PodRuntime = "pod-runtime" // new volumes run in worker Pods
+	StatusPage = "status-page" // the manager serves the status page
 )
 
 // Manifests applies manifests/ with an image and components.

@@ -5,5 +5,6 @@
 //	workload hold DIR              keeps descriptors and a lock, and uses them, until SIGTERM
 //	workload check FILE            verifies that a file has only whole records without a gap; prints the last
 //	workload digest DIR            prints one sum over names and contents below DIR
+//	workload fetch URL TOKEN PEM   asks by TLS, with a token, of who has a certificate that PEM signs
 //	workload cat|ls|stat PATH...   write FILE TEXT   mounts   lock FILE
 package main

@@ -19,11 +19,12 @@ var commands = map[string]func(args []string) error{
 	"write":  func(args []string) error { return write(args[0], strings.Join(args[1:], " ")+"\n") },
 	"stat":   stat,
 	"lock":   func(args []string) error { return tryLock(args[0]) },
+	"fetch":  func(args []string) error { return fetch(args[0], args[1], args[2]) },
 	"mounts": func([]string) error { return cat([]string{"/proc/self/mountinfo"}) },
 }
 
 // leastArgs of the commands that need some.
-var leastArgs = map[string]int{"append": 1, "hold": 1, "check": 1, "digest": 1, "write": 2, "lock": 1}
+var leastArgs = map[string]int{"append": 1, "hold": 1, "check": 1, "digest": 1, "write": 2, "lock": 1, "fetch": 3}
 
 func main() {
 	args := os.Args[1:]
@@ -32,7 +33,7 @@ func main() {
 	}
 	command, ok := commands[args[0]]
 	if !ok || len(args)-1 < leastArgs[args[0]] {
-		fmt.Fprintln(os.Stderr, "usage: workload pause|append|hold|check|digest|cat|ls|stat|write|lock|mounts ...")
+		fmt.Fprintln(os.Stderr, "usage: workload pause|append|hold|check|digest|cat|ls|stat|write|lock|fetch|mounts ...")
 		os.Exit(2)
 	}
 	if err := command(args[1:]); err != nil {
