@@ -220,6 +220,8 @@ func (s *Server) run(name string, args ...string) (*process, error) {
 	defer log.Close()
 	cmd := exec.Command(s.prog, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, s.dir
+	// Memory for time: a test's machine has few processors, and a server of it lives for minutes.
+	cmd.Env = append(os.Environ(), "GOGC=400", "GOMEMLIMIT=1500MiB")
 	// A test that is killed takes its children along.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -136,12 +136,12 @@ func TestOlderDefinition(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		c := &schemaCheck{m: m}
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_ = c.run(ctx)
+		ctx, cancel := context.WithCancel(t.Context())
+		looked := make(chan error, 1)
+		go func() { looked <- c.run(ctx) }()
+		kubetest.Eventually(t, 30*time.Second, what+": the manager is not ready", func() bool { return errors.Is(c.ready(), kube.ErrOldSchema) })
 		cancel()
-		if err := c.ready(); !errors.Is(err, kube.ErrOldSchema) {
-			t.Errorf("%s: the manager is ready: %v", what, err)
-		}
+		<-looked
 		if left := w.c.Left(r.Name); len(left) > 0 {
 			t.Errorf("%s: there is %v", what, left)
 		}

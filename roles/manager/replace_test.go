@@ -347,46 +347,43 @@ func TestReplacementRequestIsChecked(t *testing.T) {
 // TestReplacementDiesAtEveryCall kills the manager before its k-th call of a replacement, for every k until that takes
 // fewer, and has another manager finish.
 func TestReplacementDiesAtEveryCall(t *testing.T) {
-	w := newWorld(t, 2)
-	v, _ := w.provision(w.manager(nil), 1)
-	life, runs := int64(1), 0
-	for k := int64(1); ; k++ {
-		w.askReplacement(v.Name, api.ReplacementRequest{Replica: 1, Incarnation: life})
-		life++
-		wrap, calls := dieAt(k)
-		first := w.manager(wrap)
-		died := false
-		for range 60 {
-			now, err := w.k.Volume(t.Context(), v.Name)
-			w.must(err)
-			if isReplaced(1, life)(now) {
-				break
+	calls := everyDeath(t, 2, func(w *world) func(int64) bool {
+		v, _ := w.provision(w.manager(nil), 1)
+		w.t.Cleanup(func() { w.disown(v.Name) })
+		life := int64(1)
+		return func(k int64) bool {
+			w.askReplacement(v.Name, api.ReplacementRequest{Replica: 1, Incarnation: life})
+			life++
+			d := &death{k: k}
+			first := w.mortal(d)
+			for range 60 {
+				now, err := w.k.Volume(w.t.Context(), v.Name)
+				w.must(err)
+				if isReplaced(1, life)(now) {
+					break
+				}
+				_, err = first.reconcile(w.t.Context(), v.Name)
+				if d.dead() {
+					break
+				}
+				if err != nil {
+					w.t.Logf("pass: %v", err)
+				}
+				w.others()
 			}
-			_, err = first.reconcile(t.Context(), v.Name)
-			if died = calls.Load() >= k; died {
-				break
+			w.settle(w.manager(nil), v.Name, isReplaced(1, life))
+			if got, want := w.workers.members(v.Name), fmt.Sprint(life); got != want {
+				w.t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)
 			}
-			if err != nil {
-				t.Logf("pass: %v", err)
+			if left := claimsLeft(w.c.Left(v.Name)); len(left) != 1 {
+				w.t.Fatalf("killed before call k=%d, claims are %v", k, left)
 			}
-			w.others()
+			return d.dead()
 		}
-		w.settle(w.manager(nil), v.Name, isReplaced(1, life))
-		if got, want := w.workers.members(v.Name), fmt.Sprint(life); got != want {
-			t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)
-		}
-		if left := claimsLeft(w.c.Left(v.Name)); len(left) != 1 {
-			t.Fatalf("killed before call k=%d, claims are %v", k, left)
-		}
-		runs++
-		t.Logf("k=%d: finished by another manager: %v", k, died)
-		if !died {
-			break
-		}
-	}
-	t.Logf("%d replacements", runs)
-	if runs < 10 {
-		t.Errorf("only %d calls were died at", runs)
+	})
+	t.Logf("complete with k=%d calls", calls)
+	if calls < 10 {
+		t.Errorf("only %d calls were died at", calls)
 	}
 }
 

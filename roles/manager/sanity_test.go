@@ -93,8 +93,11 @@ func TestSanity(t *testing.T) {
 	c := &withClaims{Controller: replicated.NewController(m), w: w}
 	c.mu.claims, c.mu.uids = map[string]string{}, map[string]string{}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
+	done := make(chan error, 3)
 	go func() { done <- c.work(ctx, m) }()
+	// Calls wait for what the watch sees, as in a manager that acts.
+	m.watched.Store(m.kube.WatchVolumes(0, func(string) {}))
+	go func() { done <- m.watched.Load().Run(ctx) }()
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	l, err := server.Listen(socket)
 	w.must(err)
@@ -105,8 +108,9 @@ func TestSanity(t *testing.T) {
 	go func() { done <- server.Serve(ctx, l, s) }()
 	defer func() {
 		cancel()
-		<-done
-		<-done
+		for range cap(done) {
+			<-done
+		}
 	}()
 	config := sanity.NewTestConfig()
 	config.Address = "unix:" + socket

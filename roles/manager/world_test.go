@@ -3,12 +3,15 @@ package manager
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,17 +42,26 @@ type world struct {
 	lost    map[string]bool               // lives that have lost their state, by lifeName
 	pods    bool                          // worker Pods run too
 	mine    map[string]bool               // volumes of this test; those of others are left alone
+	told    map[string]string             // what hosts have said last, by volume and node: they do not repeat it
 }
 
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
 	s := kubetest.Shared(t)
-	w := &world{t: t, c: s.Cluster(t), workers: newFakeWorkers(), away: map[string]bool{}, lost: map[string]bool{}, mine: map[string]bool{}}
+	w := &world{t: t, c: s.Cluster(t), workers: newFakeWorkers(), away: map[string]bool{}, lost: map[string]bool{}, mine: map[string]bool{}, told: map[string]string{}}
 	w.k = w.c.Kube(nil)
 	for i := range nodes {
 		w.addNode(kubetest.Node{Name: fmt.Sprintf("n%d", i+1)})
 	}
 	return w
+}
+
+// apart is a world of the same nodes that another test may use at the same time: volumes and workers are its own.
+func (w *world) apart(t *testing.T) *world {
+	return &world{
+		t: t, c: w.c.For(t), k: w.k, workers: newFakeWorkers(), nodes: w.nodes, pods: w.pods,
+		away: map[string]bool{}, lost: map[string]bool{}, mine: map[string]bool{}, told: map[string]string{},
+	}
 }
 
 func (w *world) addNode(n kubetest.Node) {
@@ -70,10 +82,13 @@ func (w *world) logger() *zap.Logger {
 	return zaptest.NewLogger(w.t, zaptest.Level(zap.WarnLevel))
 }
 
+// claims counts those that were made.
+var claims atomic.Int64
+
 // request is what the provisioner asks for, for a new claim.
 func (w *world) request(replicas int) replicated.Request {
 	w.t.Helper()
-	name := fmt.Sprintf("claim-%d", time.Now().UnixNano())
+	name := fmt.Sprintf("claim-%d-%d", time.Now().UnixNano(), claims.Add(1))
 	uid := w.c.NewClaim(name, nil)
 	w.mine[api.VolumeName(uid)] = true
 	return replicated.Request{
@@ -85,7 +100,7 @@ func (w *world) request(replicas int) replicated.Request {
 // others lets everybody but the manager do a step.
 func (w *world) others() {
 	w.t.Helper()
-	w.c.Provision(w.drop)
+	w.c.Provision(w.drop, slices.Sorted(maps.Keys(w.mine))...)
 	for name := range w.mine {
 		v, err := w.k.Volume(context.Background(), name)
 		if kube.NotFound(err) {
@@ -144,9 +159,29 @@ func (w *world) host(v *api.ReplicatedVolume, node string) {
 	if len(said) == 0 && len(retired) == 0 {
 		return
 	}
-	err := w.k.ApplyReplicaStatus(context.Background(), v, node, said, retired)
-	if !kube.NotFound(err) && !kube.Conflict(err) {
-		w.must(err)
+	text, err := json.Marshal([][]api.ReplicaStatus{said, retired})
+	w.must(err)
+	w.tell(v.Name+" "+node, string(text), func() error {
+		err := w.k.ApplyReplicaStatus(context.Background(), v, node, said, retired)
+		if kube.NotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// tell says something unless it was the last that was said.
+func (w *world) tell(about, text string, say func() error) {
+	w.t.Helper()
+	if w.told[about] == text {
+		return
+	}
+	switch err := say(); {
+	case kube.Conflict(err):
+	case err != nil:
+		w.t.Fatal(err)
+	default:
+		w.told[about] = text
 	}
 }
 
@@ -168,7 +203,7 @@ func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaS
 	if r.State == api.StateReleased {
 		w.workers.stopLife(v.Name, r.Index, r.Incarnation)
 		if v.Replica(r.Index).Incarnation == r.Incarnation {
-			w.must(w.k.DeleteEndpoint(ctx, name))
+			w.tell("endpoint "+name, "", func() error { return w.k.DeleteEndpoint(ctx, name) })
 		}
 		st.Phase = api.ReplicaReleased
 		st.Released = &api.ReleaseAcknowledgement{PVCUID: claim.UID, PV: claim.PV, Node: r.Node, Incarnation: r.Incarnation, At: api.Time{Time: time.Unix(1e9, 0)}}
@@ -193,7 +228,7 @@ func (w *world) serve(v *api.ReplicatedVolume, r *api.ReplicaSpec) *api.ReplicaS
 	}
 	st.Address = fmt.Sprintf("10.9.0.1:%d", port)
 	if v.Joining(r.Index) == nil || v.Joining(r.Index).Incarnation == r.Incarnation {
-		w.must(w.k.ApplyEndpoint(ctx, v.Name, r.Index, r.Node, "10.9.0.1", port))
+		w.tell("endpoint "+name, st.Address+" "+r.Node, func() error { return w.k.ApplyEndpoint(ctx, v.Name, r.Index, r.Node, "10.9.0.1", port) })
 	}
 	st.Phase, st.Reason, st.Role, st.Initialized = api.ReplicaRunning, api.HostReasonServing, api.RoleFollower, true
 	return st
@@ -277,6 +312,12 @@ func (f *fakeWorkers) log(volume string) *fakeLog {
 		f.logs[volume] = &fakeLog{}
 	}
 	return f.logs[volume]
+}
+
+func (f *fakeWorkers) isSealed(volume string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log(volume).sealed
 }
 
 func (f *fakeWorkers) start(v *api.ReplicatedVolume, index int32, incarnation int64) int32 {

@@ -54,12 +54,14 @@ func must(t testing.TB, err error) {
 
 // world is an API server, and volumes of one replica each.
 type world struct {
-	t     *testing.T
-	api   *kubetest.Server
-	kube  *kube.Client
-	dir   string
-	addrs map[string]string // of each volume's worker
-	cas   map[string]*pki.CA
+	t    *testing.T
+	api  *kubetest.Server
+	kube *kube.Client
+	// account has the rights that the manifests give to nodes, and no more.
+	account *kube.Client
+	dir     string
+	addrs   map[string]string // of each volume's worker
+	cas     map[string]*pki.CA
 }
 
 func newWorld(t *testing.T) *world {
@@ -84,6 +86,13 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	w.post("/api/v1/namespaces", "application/json", ns)
 	w.eventually("the resource is served", func() error { _, err := w.kube.Volumes(t.Context()); return err })
+	rights, err := kubetest.Manifest("base/rbac-node.yaml")
+	must(t, err)
+	w.api.Cluster(t).Apply(rights)
+	account, err := w.api.KubeconfigFor("system:serviceaccount:kube-system:tak-replicated-node", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+	must(t, err)
+	w.account, err = kube.Connect(kube.Options{Kubeconfig: account})
+	must(t, err)
 	return w
 }
 
@@ -234,7 +243,7 @@ func (w *world) node(name string) *node {
 	w.start(n.owner...)
 	w.t.Cleanup(n.cleanUp)
 	n.front = &frontend{
-		node: name, cluster: w.kube, owner: mountowner.NewClient(socket), quorumWait: 10 * time.Second, log: zap.NewNop(),
+		node: name, cluster: w.account, owner: mountowner.NewClient(socket), quorumWait: 10 * time.Second, log: zap.NewNop(),
 		addresses: func(volume string, index int32) (string, string) {
 			return w.addrs[volume], api.ServiceDNS(volume, index, api.DefaultNamespace, api.DefaultClusterName)
 		},
