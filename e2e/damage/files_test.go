@@ -33,6 +33,7 @@ var kinds = []kind{
 	{"count of starts", has("starts", ""), true, false},
 	{"lock", has("lock", ""), false, true},
 	{"fence of contents", has("tree/gen-", "/FENCE"), false, true},
+	{"checksums of newer pages", has("tree/gen-", "/SUMS"), false, true},
 	{"checkpoint record", has("tree/gen-", "/CHECKPOINT"), false, true},
 	{"store table", storeFile(".sst"), false, true},
 	{"store manifest", storeFile("MANIFEST-"), false, true},

@@ -58,9 +58,6 @@ func (t *thread) glance() {
 		return
 	}
 	out, err := in.answer(w.areas[n], rep)
-	if err != nil && w.flipped {
-		return // see do
-	}
 	if err != nil {
 		w.fail("%v of area %d at %v: %v", &in, n, w.now(), err)
 		return

@@ -32,6 +32,13 @@ var bugs = []bug{
 	{"serves before the fence", 1, []edit{
 		{"fusefs/tree/tree.go", "return t.applied.Load() >= t.fence.Load()", "return t.applied.Load() >= t.fence.Load() || BUG"},
 	}},
+	{"what differs from its checksum is taken for newer", 0, []edit{
+		{"fusefs/tree/pagesums.go", "return !x.t.Ready() && (sums == nil || ", "return !x.t.Ready() && (sums == nil || BUG || "},
+		{"fusefs/tree/pagesums.go", "\tif pageSum(p[:]) != sum {\n", "\tif BUG {\n\t\treturn\n\t}\n\tif pageSum(p[:]) != sum {\n"},
+	}},
+	{"checksums of newer pages are not recorded", 3, []edit{
+		{"fusefs/tree/pending.go", "if sums == nil || t.g.applied <= sums.since {", "if sums == nil || t.g.applied <= sums.since || BUG {"},
+	}},
 	{"the fence of a received checkpoint is forgotten", 1, []edit{
 		{"fusefs/tree/receive.go", "\tt.SetFence(fence)\n", "\tif !BUG {\n\t\tt.SetFence(fence)\n\t}\n"},
 		{"fusefs/tree/receive.go", "appendFence(nil, fence)", "appendFence(nil, map[bool]uint64{false: fence}[BUG])"},

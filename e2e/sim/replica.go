@@ -24,6 +24,7 @@ const (
 	segmentBytes    = 16 * 4096
 	journalBytes    = 24 * segmentBytes
 	checkpointBytes = 24 * 4096
+	pendingPages    = 2
 	batchBytes      = 8 << 10 // with one operation more it fits a quarter of a segment
 	leaseTerm       = 3 * time.Second
 	evictAfter      = 8 * time.Second
@@ -38,9 +39,10 @@ type replica struct {
 	clock   *clock
 	process *process // nil while it is down
 
-	restartAt time.Duration // while it is down
-	damaged   bool          // bits of its disk were flipped
-	lost      string        // why it never comes back
+	restartAt time.Duration     // while it is down
+	damaged   bool              // bits of its disk were flipped
+	old       map[string][]byte // contents some time before that
+	lost      string            // why it never comes back
 	removed   bool
 	cutNext   int // the next start loses power at this call; 0: none
 }
@@ -127,7 +129,7 @@ func (r *replica) goneFor(err error) {
 
 func (p *process) open() (err error) {
 	r, fs := p.r, p.power.fs()
-	if p.tree, err = tree.Open(tree.Config{FS: fs, Dir: "/tree", Cache: r.w.shared, Log: r.w.log, ReserveBytes: reserveBytes}); err != nil {
+	if p.tree, err = tree.Open(tree.Config{FS: fs, Dir: "/tree", Cache: r.w.shared, Log: r.w.log, ReserveBytes: reserveBytes, PendingPages: pendingPages}); err != nil {
 		return err
 	}
 	p.space = worker.NewSpace(p.tree, r.clock.Now)

@@ -255,6 +255,10 @@ func (w *world) flip(f *Fault, r *replica) {
 		return
 	}
 	r.damaged, w.flipped = true, true
+	if strings.Contains(name, "/content/") && f.N/16%2 == 0 {
+		w.spoil(f, r, name, size)
+		return
+	}
 	for i := range int64(1 + f.N/64%4) {
 		bit := (int64(f.N)*7919 + i*104729) % (size * 8)
 		if err := r.disk.FlipBit(name, bit); err != nil {
@@ -263,6 +267,61 @@ func (w *world) flip(f *Fault, r *replica) {
 	}
 	w.counts.Add("window: bits flipped in " + class(name))
 	w.trace("bits flipped in %s of replica %d", name, r.member.ID)
+}
+
+// spoil damages a page of a content file otherwise than by a few bits.
+func (w *world) spoil(f *Fault, r *replica, name string, size int64) {
+	const page = 4096
+	off := int64(f.N/64) % ((size + page - 1) / page) * page
+	n := min(page, size-off)
+	how := "zeroed"
+	change := func(p []byte) { clear(p) }
+	switch was := r.old[name]; {
+	case f.N/32%3 == 0 && int64(len(was)) >= off+n:
+		how, change = "put back as it was", func(p []byte) { copy(p, was[off:]) }
+	case f.N/32%3 == 1:
+		how, change = "cut off", func([]byte) {}
+		file, err := r.disk.OpenRW(name, false)
+		if err == nil {
+			err = file.Truncate(off)
+			_ = file.Close() // of a disk in memory
+		}
+		if err != nil {
+			w.fail("cut: %v", err)
+			return
+		}
+		n = 0
+	}
+	if n > 0 {
+		if err := r.disk.Rot(name, off, int(n), change); err != nil {
+			w.fail("spoil: %v", err)
+		}
+	}
+	w.counts.Add("window: page of contents spoiled")
+	w.trace("page at %d of %s of replica %d is %s", off, name, r.member.ID, how)
+}
+
+// remember copies the content files of a replica, to be put back later.
+func (w *world) remember(r *replica) {
+	r.old = map[string][]byte{}
+	for _, name := range w.files(r.disk, "/") {
+		if !strings.Contains(name, "/content/") {
+			continue
+		}
+		file, err := r.disk.OpenRW(name, false)
+		if err != nil {
+			continue // it is gone meanwhile
+		}
+		size, err := file.Size()
+		b := make([]byte, min(size, 1<<20))
+		if err == nil && len(b) > 0 {
+			_, err = file.ReadAt(b, 0)
+		}
+		_ = file.Close() // of a disk in memory
+		if err == nil {
+			r.old[name] = b
+		}
+	}
 }
 
 func (w *world) files(fs disk.FS, dir string) (files []string) {

@@ -18,6 +18,7 @@ func Wanted() []string {
 		"window: answer lost",
 		"window: bits flipped in a checkpoint",
 		"window: bits flipped in contents",
+		"window: page of contents spoiled",
 		"window: bits flipped in the journal",
 		"window: checkpoint of another replica installed",
 		"window: coordinator down with unanswered operations",

@@ -130,6 +130,9 @@ func (w *world) live() {
 	for i := range w.plan.Faults {
 		f := w.plan.Faults[i]
 		w.at(f.At, func() { w.strike(&f) })
+		if f.Kind == FlippedBits {
+			w.at(f.At-3*time.Second, func() { w.remember(w.replicas[f.A%len(w.replicas)]) })
+		}
 	}
 	w.until("all operations and faults", w.plan.Duration+patience, func() bool {
 		return w.running.Load() == 0 && len(w.later) == 0 && w.now() > w.plan.Duration

@@ -32,6 +32,7 @@ var decoderRegistry = map[string]string{
 	"fusefs/tree.decodeSession":          "FuzzRecords",
 	"fusefs/tree.session.decodePosition": "FuzzRecords",
 	"fusefs/tree.region.decode":          "FuzzRecords",
+	"fusefs/tree.decodeSumsBlock":        "FuzzRecords",
 
 	"csi/local.decodeRecord":                 "FuzzDecodeRecord",
 	"csi/local/consumer.jsonCodec.Unmarshal": "FuzzMessages",

@@ -18,6 +18,9 @@ type Config struct {
 	// ReserveBytes is what Space keeps from files: room for journal,
 	// checkpoints and compaction.
 	ReserveBytes uint64
+	// PendingPages is how many pages may wait in memory between two entries for
+	// their checksums to become durable; 0: 128.
+	PendingPages int
 	// Repair gets damaged pages from other replicas; nil where there are none.
 	Repair Repair
 }

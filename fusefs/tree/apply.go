@@ -23,6 +23,14 @@ func (t *Tree) Apply(index, term uint64, e *fsop.Entry) (results []Result, err e
 		}
 	}()
 	defer caught(&err)
+	if results, err = t.enter(index, term, e); err != nil {
+		return nil, err
+	}
+	return results, t.settlePending()
+}
+
+// enter makes an entry part of the state.
+func (t *Tree) enter(index, term uint64, e *fsop.Entry) (results []Result, err error) {
 	x := t.begin(index, term)
 	defer x.end()
 	if e != nil {
@@ -31,6 +39,7 @@ func (t *Tree) Apply(index, term uint64, e *fsop.Entry) (results []Result, err e
 			results[i] = x.item(&e.Items[i], e.Stamp)
 		}
 	}
+	x.compareRecorded()
 	if err := x.commit(); err != nil {
 		return nil, err
 	}

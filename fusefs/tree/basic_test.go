@@ -16,7 +16,7 @@ import (
 
 func openTree(t *testing.T, fs disk.FS, dir string) *tree.Tree {
 	t.Helper()
-	tr, err := tree.Open(tree.Config{FS: fs, Dir: dir, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))})
+	tr, err := tree.Open(tree.Config{FS: fs, Dir: dir, PendingPages: 3, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
+	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
 // checkpointsKept is how many named checkpoints stay.
@@ -83,6 +84,10 @@ func (t *Tree) BeginCheckpoint(extra []byte) (finish func(context.Context) (uint
 	}
 	c.busy = true
 	c.mu.Unlock()
+	if err := t.allWritten(); err != nil {
+		c.done()
+		return nil, t.fail(fmt.Errorf("begin checkpoint: %w", err))
+	}
 	m := Meta{Index: t.g.applied, Term: t.g.term, Extra: slices.Clone(extra)}
 	if len(c.named) > 0 && lastOf(c.named) == m.Index {
 		return t.finishing(func(context.Context) error { return nil }), nil
@@ -100,6 +105,23 @@ func (t *Tree) BeginCheckpoint(extra []byte) (finish func(context.Context) (uint
 		}
 		return t.name(tmp, &m)
 	}), nil
+}
+
+// allWritten writes what is pending. A generation that has no SUMS gets them now:
+// all that is on its disk is up to the applied index.
+func (t *Tree) allWritten() (err error) {
+	defer caught(&err)
+	if err := t.writePending(); err != nil || t.sums.Load() != nil {
+		return err
+	}
+	path := t.gen.path(sumsFile)
+	if err := createSums(t.fs, path, t.g.applied); err != nil {
+		return err
+	}
+	if err := t.fs.SyncDir(t.gen.dir); err != nil {
+		return fmt.Errorf("%w: %w", disk.ErrNotDurable, err)
+	}
+	return t.openSums(nil)
 }
 
 func (c *checkpoints) done() {
@@ -210,6 +232,9 @@ func (t *Tree) dropOld() (oldest uint64, err error) {
 		}
 	}
 	c.named = keep
+	if sums := t.sums.Load(); sums != nil {
+		sums.release(keep[0])
+	}
 	return c.named[0], t.removeReaped()
 }
 

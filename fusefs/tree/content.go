@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"strconv"
 	"sync"
 
@@ -22,6 +23,7 @@ type content struct {
 	fs      disk.FS
 	dir     string
 	handles *handles
+	pending pendingPages
 
 	mu    sync.Mutex
 	made  [256]bool             // leaf folders known to exist
@@ -91,8 +93,18 @@ func (c *content) create(ino fsop.Ino) (disk.File, error) {
 	return c.fs.OpenRW(c.path(ino), true)
 }
 
-// readAt fills p from the file; what is missing of it is zero.
+// readAt fills p with what was written; what is missing is zero. The caller holds the
+// content lock if pages may be pending.
 func (c *content) readAt(ino fsop.Ino, p []byte, off uint64) error {
+	if err := c.fromDisk(ino, p, off); err != nil {
+		return err
+	}
+	c.pending.patch(ino, p, off)
+	return nil
+}
+
+// fromDisk fills p from the file, without what is pending.
+func (c *content) fromDisk(ino fsop.Ino, p []byte, off uint64) error {
 	h, err := c.existing(ino)
 	if errors.Is(err, fs.ErrNotExist) {
 		clear(p)
@@ -110,8 +122,10 @@ func (c *content) readAt(ino fsop.Ino, p []byte, off uint64) error {
 	return nil
 }
 
-// cut drops the bytes from size on, and space reserved past them.
+// cut drops the bytes from size on, the start of a page, and space reserved past
+// them.
 func (c *content) cut(ino fsop.Ino, size uint64) error {
+	c.pending.drop(ino, size/pageSize, math.MaxUint64)
 	h, err := c.existing(ino)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -130,6 +144,7 @@ func (c *content) cut(ino fsop.Ino, size uint64) error {
 
 // remove deletes the file of an inode that is no more.
 func (c *content) remove(ino fsop.Ino) error {
+	c.pending.drop(ino, 0, math.MaxUint64)
 	c.handles.drop(fileKey{c, ino})
 	err := c.fs.Remove(c.path(ino))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -75,11 +75,14 @@ func (x *tx) promote(n *inode) {
 	}
 	if val, ok := x.value(inlineKey(n.ino)); ok {
 		x.del(inlineKey(n.ino))
-		x.storeFile(n, 0, val)
+		page := make([]byte, pageSize)
+		copy(page, val)
+		x.storeFile(n, 0, page)
 	}
 }
 
-// storeFile writes bytes to the content file and keeps the checksums.
+// storeFile writes bytes to the content file and keeps the checksums. Pages that
+// have something else, too, are only changed in memory by now: see pending.go.
 func (x *tx) storeFile(n *inode, off uint64, data []byte) {
 	if len(data) == 0 {
 		return
@@ -88,42 +91,53 @@ func (x *tx) storeFile(n *inode, off uint64, data []byte) {
 	end := off + uint64(len(data))
 	p0, p1 := pagesOf(off, end)
 	sums := make([]uint32, 0, p1-p0)
-	var edge [pageSize]byte
+	from, to := off, end // what goes to the disk
 	for p := p0; p < p1; p++ {
 		lo, hi := max(off, p*pageSize), min(end, (p+1)*pageSize)
 		piece := data[lo-off : hi-off]
-		if len(piece) < pageSize {
-			x.loadPage(n, p, edge[:])
-			copy(edge[lo-p*pageSize:], piece)
-			piece = edge[:]
+		switch {
+		case len(piece) == pageSize:
+			sums = append(sums, pageSum(piece))
+		case !x.allocated(n, p):
+			sums = append(sums, x.firstBytes(n, p, lo-p*pageSize, piece))
+		default:
+			old, good := x.alter(n, p)
+			copy(old[lo-p*pageSize:], piece)
+			sums = append(sums, alteredSum(old, good))
+			if p == p0 {
+				from = hi
+			} else {
+				to = lo
+			}
 		}
-		sums = append(sums, pageSum(piece))
 	}
-	h, err := x.t.content.forWriting(n.ino)
-	if err != nil {
-		stop(fmt.Sprintf("open contents of inode %d", n.ino), err)
-	}
-	_, err = h.WriteAt(data, int64(off))
-	h.release()
-	if err != nil {
-		stop(fmt.Sprintf("write contents of inode %d", n.ino), err)
+	if from < to {
+		x.writeDisk(n, from, data[from-off:to-off])
+		q0, q1 := pagesOf(from, to)
+		x.t.content.pending.drop(n.ino, q0, q1)
 	}
 	x.setSums(n.ino, p0, sums)
 }
 
-// loadPage reads a page that is going to be changed in part. A damaged one that
-// no other replica has any more stops the replica: a new checksum would make the
-// damage look good.
-func (x *tx) loadPage(n *inode, page uint64, p []byte) {
-	if !x.allocated(n, page) {
-		clear(p)
-		return
+// firstBytes returns the checksum of a page that was not allocated and gets its
+// first bytes. There are zeroes around them; in a replay, only now.
+func (x *tx) firstBytes(n *inode, page, at uint64, piece []byte) uint32 {
+	var p [pageSize]byte
+	copy(p[at:], piece)
+	if !x.t.Ready() {
+		x.writeDisk(n, page*pageSize, p[:])
 	}
-	if err := x.t.content.readAt(n.ino, p, page*pageSize); err != nil {
-		stop(fmt.Sprintf("read contents of inode %d", n.ino), err)
+	return pageSum(p[:])
+}
+
+func (x *tx) writeDisk(n *inode, off uint64, data []byte) {
+	h, err := x.t.content.forWriting(n.ino)
+	if err != nil {
+		stop(fmt.Sprintf("open contents of inode %d", n.ino), err)
 	}
-	if x.t.Ready() && pageSum(p) != x.sum(n.ino, page) && !x.fetched(n, page, p) {
-		stop(fmt.Sprintf("inode %d page %d", n.ino, page), errDamaged)
+	defer h.release()
+	if _, err := h.WriteAt(data, int64(off)); err != nil {
+		stop(fmt.Sprintf("write contents of inode %d", n.ino), err)
 	}
 }
 
@@ -154,6 +168,7 @@ func (x *tx) erase(n *inode, off, end uint64) {
 		stop(fmt.Sprintf("open contents of inode %d", n.ino), err)
 	}
 	defer h.release()
+	x.t.content.pending.drop(n.ino, first, last)
 	if err := h.PunchHole(int64(first*pageSize), int64((last-first)*pageSize)); err != nil {
 		stop(fmt.Sprintf("free contents of inode %d", n.ino), err)
 	}
@@ -185,7 +200,7 @@ func (x *tx) sumsEnd(n *inode) uint64 {
 
 // resize sets the size. What is cut off is gone: growing again reads zeroes.
 func (x *tx) resize(n *inode, size uint64) {
-	n.changed = x.index
+	defer func() { n.changed = x.index }()
 	if size > n.size {
 		n.size = size
 		return
@@ -210,12 +225,12 @@ func (x *tx) resize(n *inode, size uint64) {
 func (x *tx) cutFile(n *inode, size, keep uint64) {
 	x.lockContent(n.ino)
 	if size < n.size && size%pageSize != 0 && x.allocated(n, keep-1) {
-		var p [pageSize]byte
-		x.loadPage(n, keep-1, p[:])
-		x.setSums(n.ino, keep-1, []uint32{pageSum(p[:size%pageSize])})
+		p, good := x.alter(n, keep-1)
+		clear(p[size%pageSize:])
+		x.setSums(n.ino, keep-1, []uint32{alteredSum(p, good)})
 	}
 	x.zeroSums(n.ino, keep, math.MaxUint64, x.sumsEnd(n))
-	if err := x.t.content.cut(n.ino, size); err != nil {
+	if err := x.t.content.cut(n.ino, keep*pageSize); err != nil {
 		stop(fmt.Sprintf("cut contents of inode %d", n.ino), err)
 	}
 }

@@ -37,13 +37,14 @@
 //	    content/ab/INO         contents of inode INO, ab its low byte in hex
 //	    live/                  the store at work
 //	    FENCE                  of a received one: how new its contents may be
+//	    SUMS                   checksums of pages newer than the checkpoint: see pagesums.go
 //	    SUSPECT                damage was found: see suspect.go
 //	DIR/recv/                  a checkpoint being received, in the same shape
 //	    db-ID/, PROGRESS       its store, and what is here of each part
 //
 // The formats of records and files are at their encoders; testdata/formats.txt
 // has a sample of each. The first byte of the globals record, and the last of
-// the magic of CHECKPOINT and FENCE, is the version.
+// the magic of CHECKPOINT, FENCE and SUMS, is the version.
 //
 // # What a crash does
 //
@@ -61,7 +62,13 @@
 // touches a page finds every byte of it as it must be. Up to the fence (the end
 // of the own journal; after a transfer, what the sender had applied at its end)
 // neither contents nor checksums mean anything: [Tree.Ready] is false and
-// nothing is served or verified.
+// nothing is served.
+//
+// That a page is newer and not damaged is known from SUMS. Pages that are changed
+// in part wait in memory until their checksums are durable there, which costs one
+// sync for 128 of them (pending.go); what had not got that far comes back with the
+// replay. A page that replay leaves with bytes that nobody vouches for does not fit
+// its checksum.
 //
 // Hence also: an inode's content file is removed only when a checkpoint past
 // its reaping is named and none from before is being sent; files of inodes that

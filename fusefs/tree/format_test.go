@@ -41,6 +41,10 @@ func sampleLocks() []held {
 	}
 }
 
+func sampleSums() []pageRecord {
+	return []pageRecord{{1006, 0x1234, 9, 0xdeadbeef}, {1006, 0x1235, 1 << 40, 1}}
+}
+
 // TestFormats compares every key and record with bytes that were written down:
 // a change of them is a change of the format version.
 func TestFormats(t *testing.T) {
@@ -74,6 +78,7 @@ func TestFormats(t *testing.T) {
 	line("page sum", fmt.Appendf(nil, "%08x %08x", pageSum([]byte("page")), pageSum(nil)))
 	line("CHECKPOINT", appendRecord(nil, &meta))
 	line("FENCE", appendFence(nil, 1005))
+	line("SUMS", bytes.TrimRight(appendSumsBlock(nil, 1006, sampleSums())[:sumsBlock-4], "\x00"))
 	line("PROGRESS", appendProgress(nil, "content/4660", received{4096, 1001}))
 	line("checkpoint dir", []byte(ckName(1000)))
 
@@ -128,6 +133,17 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: a byte too many decodes", r.name)
 		}
 	}
+	block := appendSumsBlock(nil, 1006, sampleSums())
+	if index, recs, ok := decodeSumsBlock(block); !ok || index != 1006 || !reflect.DeepEqual(recs, sampleSums()) {
+		t.Errorf("block of SUMS: %v %d %v", ok, index, recs)
+	}
+	for i := range block {
+		block[i] ^= 0x10
+		if _, _, ok := decodeSumsBlock(block); ok {
+			t.Errorf("block of SUMS decodes with byte %d changed", i)
+		}
+		block[i] ^= 0x10
+	}
 	// Zeroes at the end of a region are left out, and only there.
 	var got region
 	if sums := (region{5: 1, 30: 9}); !got.decode(sums.encode(nil)) || got != sums {
@@ -151,7 +167,7 @@ func FuzzRecords(f *testing.F) {
 		appendInode(nil, sampleInode()), appendDirent(nil, dirent{9, 4}), appendGlobals(nil, sampleGlobals()),
 		appendSession(nil, sampleSession()), appendPosition(nil, sampleSession()), appendLocks(nil, sampleLocks()),
 		sums.encode(nil), appendRecord(nil, &meta), appendFence(nil, 7), appendProgress(nil, "content/1", received{1, 2}),
-		appendOwner(nil, &Owner{3, []byte("node")}),
+		appendOwner(nil, &Owner{3, []byte("node")}), appendSumsBlock(nil, 7, sampleSums()),
 	} {
 		f.Add(b)
 	}
@@ -191,6 +207,9 @@ func FuzzRecords(f *testing.F) {
 		}
 		if r := new(region); r.decode(b) && !bytes.Equal(r.encode(nil), b) {
 			t.Fatalf("sums %v", r)
+		}
+		if index, recs, ok := decodeSumsBlock(b); ok && len(appendSumsBlock(nil, index, recs)) != sumsBlock {
+			t.Fatalf("block of SUMS %d %v", index, recs)
 		}
 		if m, err := decodeRecord(b); err == nil && m.Index == 0 && len(m.Extra) > len(b) {
 			t.Fatalf("record %+v", m)

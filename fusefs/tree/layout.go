@@ -27,6 +27,7 @@ const (
 	recvDir      = "recv"       // a checkpoint being received
 	recordFile   = "CHECKPOINT" // index, term and the log's bytes
 	fenceFile    = "FENCE"      // how new received contents may be
+	sumsFile     = "SUMS"       // checksums of pages newer than the checkpoint
 	progressFile = "PROGRESS"   // what of a checkpoint has been received
 )
 
@@ -76,6 +77,9 @@ func currentGeneration(fsys disk.FS, dir string) (generation, error) {
 	if len(all) == 0 {
 		g := generationAt(fsys, dir, 1)
 		if err := fsys.MkdirAll(g.path(contentDir), 0o700); err != nil {
+			return g, fmt.Errorf("make a generation: %w", err)
+		}
+		if err := createSums(fsys, g.path(sumsFile), 0); err != nil {
 			return g, fmt.Errorf("make a generation: %w", err)
 		}
 		if err := fsys.SyncDir(g.dir); err != nil {

@@ -150,12 +150,13 @@ func (x *tx) fallocate(o *fsop.Fallocate) *fsop.Reply {
 // punch makes a hole. One that reaches the end of the file frees the last page
 // whole, with whatever is reserved in it.
 func (x *tx) punch(n *inode, off, end uint64) {
-	x.erase(n, off, end)
 	first := (off + pageSize - 1) / pageSize
 	last := end / pageSize
 	if _, size := pagesOf(0, n.size); end >= n.size && last < size {
 		last = size
+		end = max(end, last*pageSize) // what is not allocated is zero on the disk
 	}
+	x.erase(n, off, end)
 	if first < last {
 		if !n.has(inFile) && first == 0 {
 			x.del(inlineKey(n.ino))

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -134,6 +135,7 @@ func (x *tx) remove(n *inode) {
 	}
 	if n.has(inFile) {
 		x.zeroSums(n.ino, 0, x.sumsEnd(n), x.sumsEnd(n))
+		x.t.content.pending.drop(n.ino, 0, math.MaxUint64)
 	}
 	x.free(n, 0, 1<<63)
 	if n.isFile() && n.changed > 0 {

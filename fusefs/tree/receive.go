@@ -67,7 +67,7 @@ func (w *CheckpointWriter) open() error {
 		return err
 	}
 	// A finished one that was never installed goes on as parts.
-	for _, prefix := range []string{ckPrefix, fenceFile} {
+	for _, prefix := range []string{ckPrefix, fenceFile, sumsFile} {
 		if err := w.removeMatching(prefix, ""); err != nil {
 			return err
 		}
@@ -432,6 +432,9 @@ func (t *Tree) replace(w *CheckpointWriter, fence uint64) error {
 		return err
 	}
 	if err := writeFile(t.fs, w.gen.path(fenceFile), appendFence(nil, fence)); err != nil {
+		return err
+	}
+	if err := createSums(t.fs, w.gen.path(sumsFile), fence); err != nil {
 		return err
 	}
 	if err := t.fs.SyncDir(w.gen.dir); err != nil {

@@ -48,6 +48,10 @@ func (t *Tree) restore() error {
 	clear(t.names)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
 	t.applied.Store(t.g.applied)
+	t.recorded = nil
+	if err := t.openSums(named); err != nil {
+		return fmt.Errorf("open the checksums of newer pages: %w", err)
+	}
 	t.SetFence(fence)
 	if t.bereft {
 		return nil // what contents belong to, nobody knows here

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -165,10 +166,12 @@ func (t *Tree) scrubPages(ino fsop.Ino, page uint64, buf []byte) (next, read uin
 	return next, read, bad, more, t.noted(err)
 }
 
-// Mend puts a page in the place of a damaged one if it is what the checksum
-// says, durably, and reports whether it did. A page that is not part of a file any
-// more needs nothing.
-func (t *Tree) Mend(ino fsop.Ino, page uint64, data []byte) (done bool, err error) {
+// Mend puts a page in the place of a damaged one, durably, and reports whether it
+// did. data is what another replica's ReadPage returned, and changed: it is right if
+// it is what the checksum says, or if the file was last changed by the same entry
+// there; then the checksum was lost with the page (see pagesums.go). A page that is
+// not part of a file any more needs nothing.
+func (t *Tree) Mend(ino fsop.Ino, page uint64, data []byte, changed uint64) (done bool, err error) {
 	if len(data) != pageSize || !t.Ready() {
 		return false, nil
 	}
@@ -181,16 +184,55 @@ func (t *Tree) Mend(ino fsop.Ino, page uint64, data []byte) (done bool, err erro
 			done = true
 			return
 		}
-		if pageSum(data) != v.sum(ino, page) {
+		have := make([]byte, pageSize)
+		want, sum := v.sum(ino, page), pageSum(data)
+		switch {
+		case t.content.readAt(ino, have, page*pageSize) == nil && pageSum(have) == want:
+			done = true // somebody else was faster
+			return
+		case sum != want && changed != n.changed:
 			return
 		}
-		t.writePage(ino, page, data)
+		g, _ := v.globals()
+		t.mendPage(pageRecord{g.applied, ino, page, sum}, data)
+		if sum != want {
+			r := v.region(ino, page/regionPages)
+			r[page%regionPages] = sum
+			t.setRegion(ino, page/regionPages, &r)
+		}
 		done = true
 	})
 	if err != nil {
 		return false, fmt.Errorf("mend inode %d page %d: %w", ino, page, err)
 	}
 	return done, nil
+}
+
+// mendPage writes a page after its checksum is durable; the caller holds the content
+// lock.
+func (t *Tree) mendPage(r pageRecord, data []byte) {
+	if sums := t.sums.Load(); sums != nil {
+		if err := sums.add([]pageRecord{r}); err != nil {
+			stop("record a checksum", t.fail(err))
+		}
+	}
+	t.writePage(r.ino, r.page, data)
+	t.content.pending.drop(r.ino, r.page, r.page+1)
+}
+
+// setRegion corrects checksums outside of an entry. An entry that is being applied
+// has nothing to do with them: the caller holds the inode's content lock.
+func (t *Tree) setRegion(ino fsop.Ino, at uint64, r *region) {
+	key, val := regionKey(ino, at), r.encode(nil)
+	var err error
+	if len(val) > 0 {
+		err = t.db.Set(key, val, pebble.NoSync)
+	} else {
+		err = t.db.Delete(key, pebble.NoSync)
+	}
+	if err != nil {
+		stop("write the store", t.fail(err))
+	}
 }
 
 // writePage writes a page and makes it durable; the caller holds the content
@@ -210,9 +252,9 @@ func (t *Tree) writePage(ino fsop.Ino, page uint64, data []byte) {
 }
 
 // fetched gets a damaged page from another replica while an entry is applied:
-// as it is before this entry, by its checksum; or as it is after it, where this
-// entry was the last one to change the file: to do the entry once more changes
-// nothing.
+// as it is before this entry, by its checksum or because the file was last changed
+// by the same entry; or as it is after it, where this entry was the last one to
+// change the file: to do the entry once more changes nothing.
 func (x *tx) fetched(n *inode, page uint64, p []byte) bool {
 	repair := x.t.cfg.Repair
 	if repair == nil {
@@ -220,14 +262,12 @@ func (x *tx) fetched(n *inode, page uint64, p []byte) bool {
 	}
 	want := x.sum(n.ino, page)
 	data, err := repair.Fetch(n.ino, page, func(data []byte, changed uint64) bool {
-		return len(data) == pageSize && (pageSum(data) == want || changed == x.index)
+		return len(data) == pageSize && (pageSum(data) == want || changed == n.changed || changed == x.index)
 	})
 	if err != nil {
 		x.t.log.Error("no good copy of a damaged page", zap.Uint64("inode", uint64(n.ino)), zap.Uint64("page", page), zap.Error(err))
 		return false
 	}
-	x.lockContent(n.ino)
-	x.t.writePage(n.ino, page, data)
 	copy(p, data)
 	x.t.log.Warn("mended a damaged page", zap.Uint64("inode", uint64(n.ino)), zap.Uint64("page", page))
 	return true

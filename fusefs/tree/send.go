@@ -180,7 +180,25 @@ func (r *CheckpointReader) Open(name string) (io.ReaderAt, io.Closer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return h, releaser{h}, nil
+	return contentReader{r.t, r.c, ino, h}, releaser{h}, nil
+}
+
+// contentReader reads a content file with what is pending.
+type contentReader struct {
+	t   *Tree
+	c   *content
+	ino fsop.Ino
+	h   *handle
+}
+
+// ReadAt implements io.ReaderAt.
+func (r contentReader) ReadAt(p []byte, off int64) (int, error) {
+	stripe := &r.t.stripes[uint64(r.ino)%stripeCount]
+	stripe.RLock()
+	defer stripe.RUnlock()
+	n, err := r.h.ReadAt(p, off)
+	r.c.pending.patch(r.ino, p[:n], uint64(off))
+	return n, err
 }
 
 type releaser struct{ h *handle }

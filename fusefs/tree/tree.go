@@ -34,7 +34,9 @@ type Tree struct {
 	life    sync.RWMutex
 	db      *store.DB
 	content *content
-	gen     generation
+	// sums is nil where a version wrote the generation that kept none.
+	sums atomic.Pointer[pageSums]
+	gen  generation
 	// bereft: no checkpoint of the generation could be used.
 	bereft bool
 
@@ -53,7 +55,9 @@ type Tree struct {
 	fence   atomic.Uint64
 	broken  atomic.Pointer[error]
 
-	tx  tx // of the entry being applied
+	tx       tx           // of the entry being applied
+	recorded []pageRecord // that replay has not come to
+
 	cks checkpoints
 }
 
@@ -113,15 +117,19 @@ func (t *Tree) closeStore() error {
 		t.shared.handles.dropAll(t.content)
 		t.content = nil
 	}
+	var sums error
+	if s := t.sums.Swap(nil); s != nil {
+		sums = s.close()
+	}
 	if t.db == nil {
-		return nil
+		return sums
 	}
 	db := t.db
 	t.db = nil
 	if err := db.Close(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
-	return nil
+	return sums
 }
 
 // Applied returns the index and term up to which the state is complete.

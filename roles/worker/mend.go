@@ -252,7 +252,7 @@ func (r *replica) mendFrom(ctx context.Context, member uint64, run mendRequest) 
 		return 0
 	}
 	for i := range pages {
-		done, err := r.tree.Mend(run.ino, run.page+uint64(i), pages[i].data)
+		done, err := r.tree.Mend(run.ino, run.page+uint64(i), pages[i].data, pages[i].changed)
 		if err != nil {
 			r.log.Error("mend", zap.Error(err))
 			return mended
