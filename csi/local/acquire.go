@@ -147,6 +147,9 @@ func (d *Driver) Release(ctx context.Context, q consumer.Request) error {
 
 // List implements [consumer.Service].
 func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
+	if err := d.publishes(); err != nil {
+		return nil, err
+	}
 	all, err := d.all()
 	if err != nil {
 		return nil, err
@@ -174,10 +177,19 @@ func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
 	return list, nil
 }
 
-func (d *Driver) checkRequest(q consumer.Request) error {
-	switch {
-	case d.cfg.ConsumerRoot == "":
+// publishes says that nothing can be acquired, if that is so.
+func (d *Driver) publishes() error {
+	if d.cfg.ConsumerRoot == "" {
 		return fmt.Errorf("%w: the driver runs without --consumer-mount-root", consumer.ErrInvalid)
+	}
+	return nil
+}
+
+func (d *Driver) checkRequest(q consumer.Request) error {
+	if err := d.publishes(); err != nil {
+		return err
+	}
+	switch {
 	case !validID(q.Volume):
 		return fmt.Errorf("%w: %q is no volume handle of %s", consumer.ErrInvalid, q.Volume, Name)
 	case !names.Subdomain(q.Consumer):

@@ -216,6 +216,9 @@ func TestAcquisitionRequests(t *testing.T) {
 		t.Errorf("releasing a volume that is gone: %v", err)
 	}
 	n.cfg.ConsumerRoot = ""
+	if _, err := n.List(t.Context()); !errors.Is(err, consumer.ErrInvalid) {
+		t.Errorf("a list without acquisition: %v", err)
+	}
 	_, err = n.Acquire(t.Context(), consumer.Request{Volume: "v", Consumer: "a"})
 	wantErr(t, "turned off", err, consumer.ErrInvalid)
 }

@@ -69,11 +69,13 @@ func Run(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	if err := c.serveCSI(&g, ops, d, log); err != nil {
 		return err
 	}
-	if c.ConsumerRoot != "" {
-		l, err := server.Listen(c.ConsumerSocket)
-		if err != nil {
-			return err
-		}
+	// Also where nothing can be acquired: a replica host is told so, and is not ready.
+	switch l, err := server.Listen(c.ConsumerSocket); {
+	case err != nil && c.ConsumerRoot != "":
+		return err
+	case err != nil:
+		log.Info("no socket tells consumers that nothing can be acquired", zap.Error(err))
+	default:
 		s := consumer.NewServer(d, log.Named("consumer"), ops.ObserveCalls("consumer"))
 		g.Add("consumer socket", func(ctx context.Context) error { return server.Serve(ctx, l, s) })
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -258,7 +259,12 @@ func storageAway(t *testing.T, l *lab) {
 	is("/metrics", http.StatusOK, "host_places_limit")
 	was, err := l.ask(v.Name, 1)
 	must(t, err)
-	n.stopDriver()
+	n.stopDriver() // and its socket goes: the node has no driver
+	is("/readyz", http.StatusOK, "ok")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: n.socket()})
+	must(t, err)
+	dead.SetUnlinkOnClose(false)
+	must(t, dead.Close()) // a driver that was killed
 	is("/readyz", http.StatusServiceUnavailable, "storage: the local driver's consumer publication does not answer")
 	is("/healthz", http.StatusOK, "ok")
 	if now, err := l.ask(v.Name, 1); err != nil || now.PID != was.PID || now.Started != was.Started || !now.Serving {

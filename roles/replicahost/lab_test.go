@@ -289,6 +289,9 @@ func (l *lab) addNode(name string) *node {
 	return n
 }
 
+// socket is the local driver's for consumers.
+func (n *node) socket() string { return filepath.Join(n.dir, "c.sock") }
+
 // startDriver runs the node's local driver.
 func (n *node) startDriver() {
 	t := n.lab.t
@@ -299,7 +302,7 @@ func (n *node) startDriver() {
 	must(t, err)
 	must(t, d.Recover(t.Context()))
 	n.driver, n.make = d, local.NewController(d)
-	listener, err := server.Listen(filepath.Join(n.dir, "c.sock"))
+	listener, err := server.Listen(n.socket())
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
