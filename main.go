@@ -15,6 +15,7 @@ func main() {
 	if code, ok := roles.Shim(os.Args); ok {
 		os.Exit(code)
 	}
+	roles.Tune(os.Args)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)

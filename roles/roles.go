@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -41,6 +42,14 @@ func Commands() []*cli.Command {
 // Main runs the role that args name and returns the exit code.
 func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return boot.Main(ctx, Commands(), args, out, errOut)
+}
+
+// Tune prepares the process if args name a role that moves data; it may start the
+// program anew, in the same process. Without it the role works all the same.
+func Tune(args []string) {
+	if len(args) > 1 && slices.Contains([]string{"dev", "worker", "mount-owner", "replica-host"}, args[1]) {
+		_ = boot.Tune() // a sandbox may forbid it
+	}
 }
 
 // Shim runs the program that this one stands in for under another name: it

@@ -18,10 +18,10 @@ const garbageBytes = 96 << 20
 // what lives, and waits for as much garbage again.
 var spare []byte
 
-// TuneCollector has this process collect garbage less often while that is little,
-// and more often before it reaches the memory limit of its control group. It is
-// for roles that move data; GOGC and GOMEMLIMIT, where they are set, decide instead.
-func TuneCollector() {
+// tuneCollector has this process collect garbage less often while that is little,
+// and more often before it reaches the memory limit of its control group. GOGC and
+// GOMEMLIMIT, where they are set, decide instead.
+func tuneCollector() {
 	if os.Getenv("GOGC") == "" && spare == nil {
 		spare = make([]byte, garbageBytes)
 		runtime.KeepAlive(spare)

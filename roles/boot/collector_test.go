@@ -28,11 +28,11 @@ func TestGroupLimit(t *testing.T) {
 	}
 }
 
-// TestTuneCollector makes as much garbage as some reads do, which is no reason to
+// TestCollector makes as much garbage as some reads do, which is no reason to
 // collect any more.
-func TestTuneCollector(t *testing.T) {
+func TestCollector(t *testing.T) {
 	t.Setenv("GOGC", "")
-	TuneCollector()
+	tuneCollector()
 	defer func() { spare = nil }()
 	runtime.GC()
 	var before, after runtime.MemStats

@@ -38,7 +38,6 @@ func Command() *cli.Command {
 			if cmd.IsSet("replicas") && c.Replicas == 0 {
 				return boot.Usagef("--replicas: 0 is not 1 to 4")
 			}
-			boot.TuneCollector()
 			log, err := c.Boot.Logger(os.Stderr)
 			if err != nil {
 				return err

@@ -39,7 +39,6 @@ func Command() *cli.Command {
 			Usage: "the serving process, started by the keeper",
 			Flags: flags(&serve),
 			Action: func(ctx context.Context, _ *cli.Command) error {
-				boot.TuneCollector()
 				log, err := serve.Boot.Logger(os.Stderr)
 				if err != nil {
 					return err

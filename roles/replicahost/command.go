@@ -26,7 +26,6 @@ func Command() *cli.Command {
 			"Prints one line with \"ready\" when it has begun.",
 		Flags: flags(&c),
 		Action: func(ctx context.Context, _ *cli.Command) error {
-			boot.TuneCollector()
 			log, err := c.Boot.Logger(os.Stderr)
 			if err != nil {
 				return err

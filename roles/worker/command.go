@@ -57,7 +57,6 @@ func Command() *cli.Command {
 				}
 				c.Members = append(c.Members, m)
 			}
-			boot.TuneCollector()
 			log, err := c.Boot.Logger(os.Stderr)
 			if err != nil {
 				return err
