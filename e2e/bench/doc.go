@@ -3,7 +3,7 @@
 // with three copies, and on the local disk, interleaved over several rounds.
 // It prints medians and ratios of medians as a Markdown table.
 //
-//	go run ./e2e/bench -suite DIR [-rounds 3] [-targets ours,gluster,moosefs,local] [-only create4k,…]
+//	go run ./e2e/bench -suite DIR [-rounds 3] [-targets ours,ours-idle,ours-both,gluster,moosefs,local] [-only create4k,…]
 //
 // DIR holds fsbench/ (the workloads' source) and peers.sh (which starts and
 // stops the peers). Run it as root on an otherwise idle machine.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -90,16 +90,24 @@ func build(ctx context.Context, dir, out, pkg string) error {
 	return nil
 }
 
-// measure runs the workloads once on a target.
+// measure runs the workloads once on a target, on all of its folders at once.
 func measure(ctx context.Context, c config, fsbench string, t *target, r *results) error {
-	cmd := exec.CommandContext(ctx, fsbench, "-fs", t.name, "-dir", t.dir, "-only", c.only, "-files", fmt.Sprint(c.files))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	for line := range strings.Lines(string(out)) {
-		var f figure
-		if json.Unmarshal([]byte(line), &f) == nil {
-			r.add(f)
-		}
+	outs, errs := make([][]byte, len(t.dirs)), make([]error, len(t.dirs))
+	var all sync.WaitGroup
+	for i, dir := range t.dirs {
+		all.Go(func() {
+			cmd := exec.CommandContext(ctx, fsbench, "-fs", t.name, "-dir", dir, "-only", c.only, "-files", fmt.Sprint(c.files))
+			cmd.Stderr = os.Stderr
+			tmp := filepath.Join(c.work, fmt.Sprint("tmp-", i)) // fsbench keeps an archive there
+			cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+			if errs[i] = os.MkdirAll(tmp, 0o755); errs[i] == nil {
+				outs[i], errs[i] = cmd.Output()
+			}
+		})
 	}
-	return err
+	all.Wait()
+	for _, f := range sums(outs) {
+		r.add(f)
+	}
+	return errors.Join(errs...)
 }

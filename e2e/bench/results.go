@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // figure is one line that fsbench prints.
@@ -23,6 +24,26 @@ type results struct {
 	units     map[string]string
 	values    map[string]map[string][]float64 // by target and workload
 	all       []figure
+}
+
+// sums reads what fsbench printed in several folders, and adds up what they did of
+// each workload.
+func sums(outs [][]byte) (all []figure) {
+	for i, out := range outs {
+		for line := range strings.Lines(string(out)) {
+			var f figure
+			if json.Unmarshal([]byte(line), &f) != nil {
+				continue
+			}
+			at := slices.IndexFunc(all, func(o figure) bool { return o.Workload == f.Workload })
+			if i == 0 || at < 0 {
+				all = append(all, f)
+			} else {
+				all[at].Value += f.Value
+			}
+		}
+	}
+	return all
 }
 
 func newResults() *results {

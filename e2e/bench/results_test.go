@@ -29,3 +29,13 @@ func TestTable(t *testing.T) {
 		t.Errorf("table:\n%s", b.String())
 	}
 }
+
+func TestSums(t *testing.T) {
+	got := sums([][]byte{
+		[]byte(`{"fs":"ours","workload":"stat","unit":"ops/s","value":3}` + "\nnoise\n" + `{"fs":"ours","workload":"untar","unit":"files/s","value":4}`),
+		[]byte(`{"fs":"ours","workload":"untar","unit":"files/s","value":6}`),
+	})
+	if len(got) != 2 || got[0].Value != 3 || got[1].Value != 10 || got[1].Unit != "files/s" {
+		t.Errorf("%+v", got)
+	}
+}

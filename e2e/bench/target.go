@@ -16,31 +16,37 @@ import (
 // target is a mounted filesystem under test.
 type target struct {
 	name string
-	dir  string
+	dirs []string // measured at once; a figure is the sum over them
 	stop func() error
 }
 
 func start(ctx context.Context, c config, name string) (*target, error) {
 	switch name {
 	case "ours":
-		return startOurs(ctx, c)
+		return startOurs(ctx, c, name, 1, 1)
+	case "ours-idle": // beside a second mount that nobody uses
+		return startOurs(ctx, c, name, 2, 1)
+	case "ours-both": // two mounts, in a directory each
+		return startOurs(ctx, c, name, 2, 2)
 	case "local":
 		dir := filepath.Join(c.work, "local")
-		return &target{name, dir, func() error { return nil }}, os.MkdirAll(dir, 0o755)
+		return &target{name, []string{dir}, func() error { return nil }}, os.MkdirAll(dir, 0o755)
 	case "gluster", "moosefs":
 		return startPeer(ctx, c, name)
 	}
-	return nil, errors.New("unknown target; known: ours, gluster, moosefs, local")
+	return nil, errors.New("unknown target; known: ours, ours-idle, ours-both, gluster, moosefs, local")
 }
 
-// startOurs runs three replicas and a mount, every one a process of its own.
-func startOurs(ctx context.Context, c config) (*target, error) {
+// startOurs runs three replicas and mounts, every one a process of its own, of which
+// the first few are measured.
+func startOurs(ctx context.Context, c config, name string, mounts, measured int) (*target, error) {
 	bin := filepath.Join(c.work, "tak-replicated")
 	if err := build(ctx, ".", bin, "tak-os.org/tak-replicated"); err != nil {
 		return nil, err
 	}
-	mnt := filepath.Join(c.work, "mnt")
-	cmd := exec.Command(bin, "dev", "--processes", "--dir", filepath.Join(c.work, "dev"), "--mount", mnt)
+	mnt := filepath.Join(c.work, name, "mnt")
+	dirs := []string{mnt, mnt + "-2"}[:measured]
+	cmd := exec.Command(bin, "dev", "--processes", "--dir", filepath.Join(c.work, name, "dev"), "--mount", mnt, "--mounts", fmt.Sprint(mounts))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -49,7 +55,7 @@ func startOurs(ctx context.Context, c config) (*target, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	t := &target{"ours", mnt, func() error {
+	t := &target{name, dirs, func() error {
 		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 			return err
 		}
@@ -96,7 +102,7 @@ func startPeer(ctx context.Context, c config, name string) (*target, error) {
 	if len(lines) == 0 {
 		return nil, errors.New("peers.sh printed no mount point")
 	}
-	return &target{name, lines[len(lines)-1], func() error {
+	return &target{name, lines[len(lines)-1:], func() error {
 		_, err := run(context.Background(), "down")
 		return err
 	}}, nil
