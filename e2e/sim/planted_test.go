@@ -55,8 +55,8 @@ var bugs = []bug{
 	{"what may never have become durable is not written again", 63, []edit{
 		{"raftlog/wal/open.go", "\tif err := j.rewrite(s.fresh)", "\tif BUG {\n\t\ts.fresh = nil\n\t}\n\tif err := j.rewrite(s.fresh)"},
 	}},
-	{"contents of reaped files go at once", 0, []edit{
-		{"fusefs/tree/checkpoint.go", "c.waiting[0].index <= limit {", "(c.waiting[0].index <= limit || BUG) {"},
+	{"contents go with the last name", 1, []edit{
+		{"fusefs/tree/tx.go", "binary.AppendUvarint(nil, x.index))\n", "binary.AppendUvarint(nil, x.index))\n\tif BUG && n.isFile() {\n\t\tx.reaped = append(x.reaped, n.ino)\n\t}\n"},
 	}},
 	{"reaped though open", 1, []edit{
 		{"fusefs/coord/reap.go", "if _, open := r.open[ino]; !open {", "if _, open := r.open[ino]; !open || BUG {"},
@@ -102,7 +102,7 @@ var bugs = []bug{
 	{"own changes are not fenced", 1, []edit{
 		{"fusefs/client/cache.go", "if c.busyAll > 0 || c.busy[ino] > 0 {\n\t\treturn nil", "if (c.busyAll > 0 || c.busy[ino] > 0) && !BUG {\n\t\treturn nil"},
 	}},
-	{"locks outlive their session", 0, []edit{
+	{"locks outlive their session", 6, []edit{
 		{"fusefs/tree/op_control.go", "\tx.dropLocks(s.id)\n", "\tif !BUG {\n\t\tx.dropLocks(s.id)\n\t}\n"},
 	}},
 	{"a number that was given up is used again", 244, []edit{

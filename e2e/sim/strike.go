@@ -239,7 +239,7 @@ func (w *world) flip(f *Fault, r *replica) {
 	files := w.files(r.disk, "/")
 	var fit []string
 	for _, name := range files {
-		if want := []string{"/content/", "/log/journal/", "/db/", "/log/identity"}[f.N%4]; strings.Contains(name, want) {
+		if want := []string{"/content/", "/log/journal/", "/db/", "/log/identity", "/content/", "/content/"}[f.N%6]; strings.Contains(name, want) {
 			fit = append(fit, name)
 		}
 	}

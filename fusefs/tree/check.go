@@ -7,7 +7,7 @@ import (
 )
 
 // Check tests the invariants of the applied state: link and entry counts,
-// parents, sizes, allocation, totals, checksums of contents. It reads
+// parents, sizes, allocation, totals, whose locks there are, checksums of contents. It reads
 // everything, so it is for tests and tools.
 func (t *Tree) Check() error {
 	if !t.Ready() {
@@ -74,10 +74,24 @@ func (c *checker) run() error {
 	if c.pages != g.pages || c.inodes != g.inodes {
 		c.fail("totals say %d pages, %d inodes; found %d, %d", g.pages, g.inodes, c.pages, c.inodes)
 	}
+	for ino, list := range c.loadLocks() {
+		c.locks(ino, list)
+	}
 	for ino := range c.names {
 		c.fail("entries of inode %d, which is not there", ino)
 	}
 	return c.err
+}
+
+func (c *checker) locks(ino fsop.Ino, list []held) {
+	if c.inode(ino) == nil {
+		c.fail("locks of inode %d, which is not there", ino)
+	}
+	for _, h := range list {
+		if !c.get(key1(keySession, h.session), func([]byte) {}) {
+			c.fail("a lock of inode %d is held by session %d, which is not there", ino, h.session)
+		}
+	}
 }
 
 func (c *checker) entry(g *globals, key, val []byte) bool {
