@@ -168,12 +168,7 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 	if _, ok := c.req.Op.(*fsop.Mend); ok {
 		s.mu.ahead.mending = false
 	}
-	s.cache.learn(c.req.Op, rep)
-	if c.given { // the answer may be to what was asked first
-		s.cache.lower(c.fence, c.req.Op, nil)
-	} else {
-		s.cache.lower(c.fence, c.req.Op, rep)
-	}
+	s.learn(c, rep)
 	delete(s.mu.window, c.seq)
 	if c.plug || c.req.Tag == 0 {
 		s.finish(c.seq)
@@ -189,6 +184,21 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 	}
 	c.rep = rep
 	close(c.done)
+}
+
+// learn brings the cache up to date with an answer; the lock is held. An answer that
+// comes again may come after that of a later operation, which the log has in the same
+// entry: it shows an older state, and nothing tells so.
+func (s *Session) learn(c *call, rep *fsop.Reply) {
+	late := c.seq < s.mu.answered
+	s.mu.answered = max(s.mu.answered, c.seq)
+	if !late {
+		s.cache.learn(c.req.Op, rep)
+	}
+	if late || c.given { // the answer may be to what was asked first
+		rep = nil
+	}
+	s.cache.lower(c.fence, c.req.Op, rep)
 }
 
 // behindBreak reports whether an operation was refused only because one before it,

@@ -108,6 +108,7 @@ type Session struct {
 		next      uint64          // the number given next
 		sendNext  uint64          // the number sent next on link
 		acked     uint64          // every number up to here is finished
+		answered  uint64          // the last number whose answer has come
 		finished  map[uint64]bool // finished ones above acked
 		window    map[uint64]*call
 		given     map[uint64][]uint64 // numbers by kernel request, until it is finished
@@ -160,7 +161,7 @@ func New(cfg Config) (*Session, error) {
 // reset forgets everything that belongs to one session of the log.
 func (s *Session) reset() {
 	s.mu.id, s.mu.epoch = 0, 0
-	s.mu.next, s.mu.sendNext, s.mu.acked = 1, 1, 0
+	s.mu.next, s.mu.sendNext, s.mu.acked, s.mu.answered = 1, 1, 0, 0
 	s.mu.finished = map[uint64]bool{}
 	s.mu.window = map[uint64]*call{}
 	s.mu.given = map[uint64][]uint64{}
