@@ -19,6 +19,12 @@ type checkpointer struct {
 	began   int64
 	wanted  bool
 	running bool
+	// replayed is where the entries end that the state had before, in part or
+	// whole, when it was opened or installed. What it is in between shows that: no
+	// other replica can go on from it.
+	replayed uint64
+	// pressing: the journal has no room, and can't wait for the end of a replay.
+	pressing bool
 	// waiters are told when the next checkpoint that begins is named.
 	waiters []chan error
 }
@@ -34,7 +40,7 @@ func (k *checkpointer) afterApply() error {
 	if k.running || !k.wanted && k.a.g.persister.written.Load()-k.began < k.a.g.cfg.Limits.CheckpointBytes {
 		return nil
 	}
-	return k.begin()
+	return k.beginIfReplayed()
 }
 
 // want takes a checkpoint as soon as possible. It runs on the applying goroutine.
@@ -52,6 +58,14 @@ func (k *checkpointer) want(named chan error) error {
 	if k.running {
 		return nil
 	}
+	return k.beginIfReplayed()
+}
+
+// beginIfReplayed begins a checkpoint, unless it has to wait for a replay.
+func (k *checkpointer) beginIfReplayed() error {
+	if k.a.index < k.replayed && !k.pressing {
+		return nil
+	}
 	return k.begin()
 }
 
@@ -63,7 +77,7 @@ func (k *checkpointer) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin checkpoint at %d: %w", index, err)
 	}
-	k.began, k.wanted, k.running = a.g.persister.written.Load(), false, true
+	k.began, k.wanted, k.running, k.pressing = a.g.persister.written.Load(), false, true, false
 	waiters := k.waiters
 	k.waiters = nil
 	meta := &CheckpointMeta{Index: index, Term: term, Extra: extra}
@@ -104,7 +118,7 @@ func (k *checkpointer) ended(meta *CheckpointMeta, oldest uint64, err error, wai
 		k.waiters, k.wanted = nil, false
 		return
 	}
-	if err := k.begin(); err != nil {
+	if err := k.beginIfReplayed(); err != nil {
 		g.fail(err)
 	}
 }
@@ -138,7 +152,10 @@ func (g *Group) wantCheckpoint(named chan error) {
 // checkpointNow takes a checkpoint for the persister, and waits for it.
 func (a *applier) checkpointNow() error {
 	named := make(chan error, 1)
-	if err := a.ask(func() error { return a.checkpoint.want(named) }); err != nil {
+	if err := a.ask(func() error {
+		a.checkpoint.pressing = true
+		return a.checkpoint.want(named)
+	}); err != nil {
 		return err
 	}
 	if a.g.cfg.Manual {
@@ -154,7 +171,8 @@ func (a *applier) checkpointNow() error {
 	}
 }
 
-// TakeCheckpoint takes a checkpoint now, and returns when it is named.
+// TakeCheckpoint takes a checkpoint now, or at the end of a replay, and returns when
+// it is named.
 func (g *Group) TakeCheckpoint(ctx context.Context) error {
 	named := make(chan error, 1)
 	g.wantCheckpoint(named)

@@ -92,7 +92,7 @@ func (a *applier) install(in *incoming) error {
 	}
 	a.index, a.term = in.meta.Index, in.meta.Term
 	a.membership = in.membership
-	a.checkpoint.last = a.index
+	a.checkpoint.last, a.checkpoint.replayed = a.index, in.fence
 	a.checkpoint.began = a.g.persister.written.Load()
 	a.g.applied.set(a.index)
 	return nil

@@ -171,6 +171,7 @@ func (o *opening) assemble() (*Group, error) {
 	g.persister = &persister{g: g, log: o.log(), wake: make(chan struct{}, 1)}
 	g.applier = &applier{g: g, wake: make(chan struct{}, 1), membership: o.membership, index: o.index, term: o.term}
 	g.applier.checkpoint.a = g.applier
+	g.applier.checkpoint.replayed = o.found.Last.Index
 	if o.checkpoint != nil {
 		g.applier.checkpoint.last = o.checkpoint.Index
 	}
