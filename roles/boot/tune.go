@@ -37,7 +37,11 @@ func relax() error {
 		if err := unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0); err != nil {
 			return fmt.Errorf("set the timer slack: %w", err)
 		}
-		return fmt.Errorf("start anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+		path, err := os.Executable() // not /proc/self/exe: people look for the program's name
+		if err != nil {
+			return fmt.Errorf("find the program: %w", err)
+		}
+		return fmt.Errorf("start anew: %w", syscall.Exec(path, os.Args, os.Environ()))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // TestTune has a process tune itself: it is the same one afterwards, with the same
-// arguments, its threads are in no hurry, and it has done so once.
+// arguments and its own name, its threads are in no hurry, and it has done so once.
 func TestTune(t *testing.T) {
 	if os.Getenv("BOOT_TUNE") != "" {
 		if err := Tune(); err != nil {
@@ -19,16 +20,21 @@ func TestTune(t *testing.T) {
 			os.Exit(1)
 		}
 		slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-		fmt.Println("tuned", os.Getpid(), slack, err, os.Args[len(os.Args)-1])
+		comm, _ := os.ReadFile("/proc/self/comm")
+		fmt.Println("tuned", os.Getpid(), slack, err, os.Args[len(os.Args)-1], string(comm))
 		os.Exit(0)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestTune$", "last")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^TestTune$", "last")
 	cmd.Env = append(os.Environ(), "BOOT_TUNE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if want := fmt.Sprintf("tuned %d %d <nil> last", cmd.Process.Pid, timerSlack); strings.TrimSpace(string(out)) != want {
+	if want := fmt.Sprintf("tuned %d %d <nil> last %.15s", cmd.Process.Pid, timerSlack, filepath.Base(exe)); strings.TrimSpace(string(out)) != want {
 		t.Errorf("%s, want %s", out, want)
 	}
 }
