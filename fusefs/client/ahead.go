@@ -155,6 +155,7 @@ func (s *Session) enqueue(c *call, req *fsop.Request, p *plan) bool {
 		}
 		return false
 	}
+	s.unnamed(req, p.reply)
 	s.mu.next++
 	s.cfg.Ledger.Queue(seq, c.enc)
 	s.hold(req.Tag, seq)

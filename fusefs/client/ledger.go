@@ -50,6 +50,9 @@ type Ledger interface {
 	Open(handle uint64, ino fsop.Ino) error
 	// Close forgets a handle. Repeating it changes nothing.
 	Close(handle uint64)
+	// Hold counts ino, whose last name has gone, as open until the kernel forgets
+	// it: what it refers to without a handle, such as a working directory.
+	Hold(ino fsop.Ino)
 	// OpenOf returns those of inos that some handle holds open.
 	OpenOf(inos []fsop.Ino) []fsop.Ino
 	// Owe notes that work on ino was lost, for each handle that holds it open.
@@ -205,6 +208,10 @@ func (l *memLedger) close(handle uint64) {
 		delete(l.mu.opens, ino)
 	}
 }
+
+// Hold does nothing: nobody uses this ledger through a kernel, and so nobody
+// would forget the inode.
+func (l *memLedger) Hold(fsop.Ino) {}
 
 func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 	l.mu.Lock()

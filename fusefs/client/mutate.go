@@ -181,6 +181,7 @@ func (s *Session) answered(c *call, rep *fsop.Reply) {
 		if err := s.opened(c.req, rep.Attrs[0].Ino); err != nil {
 			c.err = fsop.Fail(fsop.Busy, "%v", err)
 		}
+		s.unnamed(c.req, rep)
 	}
 	c.rep = rep
 	close(c.done)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -52,6 +53,49 @@ func TestAnswersComeLate(t *testing.T) {
 			}
 			if rep := s.cache.answer(&fsop.Lookup{Parent: dir, Name: name}); rep != nil && rep.Errno != fsop.ENOENT {
 				t.Errorf("the name as it was in between: %+v", rep)
+			}
+		})
+	}
+}
+
+// holdingLedger notes what it is told to hold.
+type holdingLedger struct {
+	Ledger
+	held []fsop.Ino
+}
+
+func (l *holdingLedger) Hold(ino fsop.Ino) { l.held = append(l.held, ino) }
+
+// TestUnnamedIsHeld shows that an inode whose last name an answer takes is held
+// before its caller goes on, and so before the question for what is open that may
+// be the next to arrive.
+func TestUnnamedIsHeld(t *testing.T) {
+	attr := func(ino fsop.Ino, nlink uint32) fsop.Attr { return fsop.Attr{Ino: ino, Nlink: nlink} }
+	for name, c := range map[string]struct {
+		op   fsop.Op
+		rep  fsop.Reply
+		held []fsop.Ino
+	}{
+		"the last name":       {&fsop.Unlink{Parent: 1, Name: []byte("a")}, fsop.Reply{Attrs: []fsop.Attr{attr(7, 0), attr(1, 2)}}, []fsop.Ino{7}},
+		"another name stays":  {&fsop.Unlink{Parent: 1, Name: []byte("a")}, fsop.Reply{Attrs: []fsop.Attr{attr(7, 1), attr(1, 2)}}, nil},
+		"replaced":            {&fsop.Rename{Parent: 1, Name: []byte("a"), NewParent: 1, NewName: []byte("b")}, fsop.Reply{Attrs: []fsop.Attr{attr(6, 1), attr(1, 2), attr(7, 0)}}, []fsop.Ino{7}},
+		"refused":             {&fsop.Unlink{Parent: 1, Name: []byte("a")}, fsop.Reply{Errno: fsop.EPERM, Attrs: []fsop.Attr{attr(7, 0)}}, nil},
+		"an unnamed new file": {&fsop.Tmpfile{Parent: 1}, fsop.Reply{Attrs: []fsop.Attr{attr(7, 0)}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ledger := &holdingLedger{Ledger: NewMemLedger()}
+			s, err := New(Config{Ledger: ledger, Clock: stillClock{}, Rand: func() uint64 { return 1 }, Logger: zap.NewNop()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			call := &call{req: &fsop.Request{Op: c.op, Tag: 9}, seq: 1, fence: s.cache.raise(c.op), done: make(chan struct{})}
+			s.mu.window[call.seq] = call
+			s.mu.Lock()
+			s.answered(call, &c.rep)
+			s.mu.Unlock()
+			<-call.done
+			if !slices.Equal(ledger.held, c.held) {
+				t.Errorf("held %v, want %v", ledger.held, c.held)
 			}
 		})
 	}

@@ -236,6 +236,19 @@ func (s *Session) opened(req *fsop.Request, ino fsop.Ino) error {
 	return s.cfg.Ledger.Open(req.Tag, ino)
 }
 
+// unnamed holds what an answer takes the last name from, before anything that
+// arrives after the answer is handled: the next may ask what is open.
+func (s *Session) unnamed(req *fsop.Request, rep *fsop.Reply) {
+	switch req.Op.(type) {
+	case *fsop.Unlink, *fsop.Rename:
+		for i := range rep.Attrs {
+			if a := &rep.Attrs[i]; a.Nlink == 0 {
+				s.cfg.Ledger.Hold(a.Ino)
+			}
+		}
+	}
+}
+
 // leased reports whether the lease term holds now.
 func (s *Session) leased() bool {
 	s.mu.Lock()

@@ -20,17 +20,9 @@ const (
 	heldMax = 1 << 14
 )
 
-// hold keeps those inodes of a reply whose last name has gone. It is called before
-// the kernel has its answer, and so before it can forget them.
-func (x *exchange) hold(rep *fsop.Reply) {
-	for i := range rep.Attrs {
-		if a := &rep.Attrs[i]; a.Nlink == 0 {
-			x.s.ledger.Hold(a.Ino)
-		}
-	}
-}
-
-// Hold counts an inode as open until [Ledger.Forget], unless too many are.
+// Hold implements the ledger of a session. The session calls it before the kernel
+// has its answer, and so before it can forget the inode. Beyond a bound it does
+// nothing.
 func (l *Ledger) Hold(ino fsop.Ino) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -63,10 +63,7 @@ func (x *exchange) readlink() {
 }
 
 func (x *exchange) remove(q *fuse.RemoveRequest) {
-	rep, errno := x.call(&fsop.Unlink{Parent: x.node, Name: []byte(q.Name), Dir: q.Dir})
-	if errno == fsop.OK {
-		x.hold(rep)
-	}
+	_, errno := x.call(&fsop.Unlink{Parent: x.node, Name: []byte(q.Name), Dir: q.Dir})
 	x.fail(errno)
 }
 
@@ -80,7 +77,6 @@ func (x *exchange) rename(name string, dir fuse.NodeID, newName string, flags ui
 	}
 	rep, errno := x.call(op)
 	if errno == fsop.OK {
-		x.hold(rep)
 		x.moved(op, rep)
 	}
 	x.fail(errno)

@@ -131,10 +131,30 @@ func (s *oneSession) mutate(req *fsop.Request) (*fsop.Reply, error) {
 	if res.Status != tree.Applied {
 		return nil, fsop.Fail(fsop.Fenced, "status %d", res.Status)
 	}
+	s.record(req, res.Reply)
 	if s.seq%64 == 0 {
 		return res.Reply, s.o.reap()
 	}
 	return res.Reply, nil
+}
+
+// record has the ledger know what counts as open from an answer on. The caller
+// holds mu: nothing is reaped before.
+func (s *oneSession) record(req *fsop.Request, rep *fsop.Reply) {
+	if rep.Errno != fsop.OK {
+		return
+	}
+	switch req.Op.(type) {
+	case *fsop.Unlink, *fsop.Rename:
+		for _, a := range rep.Attrs {
+			if a.Nlink == 0 {
+				s.ledger.Hold(a.Ino)
+			}
+		}
+	}
+	if req.Open && len(rep.Attrs) > 0 {
+		_ = s.ledger.Open(req.Tag, rep.Attrs[0].Ino) // the server asks again, and tells
+	}
 }
 
 // reap removes the orphans that nobody has open. The caller holds mu.
