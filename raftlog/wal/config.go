@@ -44,7 +44,7 @@ type Config struct {
 
 	SegmentSize int64 // bytes, a multiple of 4096; an existing journal keeps its own
 	MaxSegments int   // in use; further entries are refused with ErrFull
-	Spares      int   // beside them, for reuse
+	Spares      int   // beside them, for reuse, at least
 	CacheBytes  int64 // recent entries in memory
 }
 

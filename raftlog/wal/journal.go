@@ -33,6 +33,8 @@ type Journal struct {
 		synced uint64 // of the last durable batch
 		chain  []*segment
 		spares []*segment // their headers are durable
+		taken  int        // segments begun since the last Trim
+		demand int        // the most that were begun before one, falling by one a Trim
 		files  map[uint32]bool
 		meta   meta
 		err    error // why nothing can be written any more

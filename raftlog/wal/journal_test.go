@@ -228,7 +228,7 @@ func TestTrimRecycles(t *testing.T) {
 			add(t, j, stretch(last, last, 1, 9000)...)
 		}
 		check(t, j.Trim(last-2))
-		if u := j.Usage(); u.Segments > 4 || u.Spares > 1 {
+		if u := j.Usage(); u.Segments > 4 || u.Spares > 3 {
 			t.Fatalf("%+v", u)
 		}
 		names, err := m.List("/journal")
@@ -255,6 +255,46 @@ func TestTrimRecycles(t *testing.T) {
 	same(t, all(t, j), want)
 	if r.Base.Index != first-1 {
 		t.Fatalf("base %+v, first was %d", r.Base, first)
+	}
+}
+
+// TestTrimKeepsWhatIsUsed shows that a journal that fills several segments between
+// two trims makes no file any more, however few spares it is to have at least, and
+// gives the files back when it is used less.
+func TestTrimKeepsWhatIsUsed(t *testing.T) {
+	var rules disk.Rules
+	cfg := testConfig(disk.Inject(disk.NewMem(1), rules.Check))
+	cfg.Spares, cfg.MaxSegments = 1, 8
+	j := createOpen(t, cfg)
+	last := uint64(0)
+	round := func(entries int) {
+		for range entries {
+			last++
+			add(t, j, stretch(last, last, 1, 9000)...)
+		}
+		check(t, j.Trim(last))
+		if u := j.Usage(); u.Segments+u.Spares > cfg.MaxSegments+cfg.Spares {
+			t.Fatalf("%+v", u)
+		}
+	}
+	for range 2 {
+		round(20)
+	}
+	created := rules.Calls(disk.OpCreate)
+	for range 5 {
+		round(20)
+	}
+	if n := rules.Calls(disk.OpCreate) - created; n != 0 {
+		t.Errorf("%d files were made though as many had been given up", n)
+	}
+	if u := j.Usage(); u.Spares < 4 {
+		t.Errorf("%+v", u)
+	}
+	for range 10 {
+		round(1)
+	}
+	if u := j.Usage(); u.Spares > 2 {
+		t.Errorf("used little, and still %+v", u)
 	}
 }
 

@@ -13,6 +13,7 @@ func (j *Journal) takeSpare() (*segment, error) {
 	j.upkeep.Lock()
 	defer j.upkeep.Unlock()
 	j.mu.Lock()
+	j.mu.taken++
 	used := len(j.mu.chain)
 	if n := len(j.mu.spares); n > 0 && used < j.cfg.MaxSegments {
 		seg := j.mu.spares[n-1]
@@ -87,13 +88,18 @@ func (j *Journal) needsSpare() bool {
 
 // Trim gives up the segments whose entries all have an index of at most this one.
 // Entries up to it must be covered by a durable checkpoint, and be durable here.
-// FirstIndex rises by what was given up, which may be nothing.
+// FirstIndex rises by what was given up, which may be nothing. As many files stay
+// for reuse as were begun between two calls of late: making one writes all of it.
 func (j *Journal) Trim(upTo uint64) error {
 	j.upkeep.Lock()
 	defer j.upkeep.Unlock()
+	defer j.nextTrim()
 	m, drop, err := j.planTrim(upTo)
-	if err != nil || drop == 0 {
+	if err != nil {
 		return err
+	}
+	if drop == 0 {
+		return j.surplus()
 	}
 	if err := writeMeta(j.cfg.FS, j.cfg.Dir, m); err != nil {
 		return j.failed(err)
@@ -133,13 +139,40 @@ func (j *Journal) planTrim(upTo uint64) (meta, int, error) {
 	return m, drop, nil
 }
 
+// nextTrim begins to count for the next Trim.
+func (j *Journal) nextTrim() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.demand = max(j.mu.taken, j.mu.demand-1)
+	j.mu.taken = 0
+}
+
+// spareMax is how many spares are to be there. The caller holds mu.
+func (j *Journal) spareMax() int {
+	return min(max(j.cfg.Spares, j.mu.taken, j.mu.demand), j.cfg.MaxSegments+j.cfg.Spares-len(j.mu.chain))
+}
+
+// surplus removes the spares that are too many. The caller holds upkeep.
+func (j *Journal) surplus() error {
+	j.mu.Lock()
+	keep := min(j.spareMax(), len(j.mu.spares))
+	old := j.mu.spares[keep:]
+	j.mu.spares = j.mu.spares[:keep:keep]
+	j.mu.Unlock()
+	var errs []error
+	for _, seg := range old {
+		errs = append(errs, j.remove(seg))
+	}
+	return errors.Join(errs...)
+}
+
 // recycle turns segments that nothing refers to any more into spares, and removes
 // what is beyond the bound. The caller holds upkeep.
 func (j *Journal) recycle(old []*segment) error {
 	var errs []error
 	for _, seg := range old {
 		j.mu.Lock()
-		keep := len(j.mu.spares) < j.cfg.Spares
+		keep := len(j.mu.spares) < j.spareMax()
 		h := j.newHeader(seg.segmentHeader.file, seg.blocks)
 		j.mu.Unlock()
 		if !keep {
@@ -154,7 +187,7 @@ func (j *Journal) recycle(old []*segment) error {
 		j.mu.spares = append(j.mu.spares, fresh)
 		j.mu.Unlock()
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, j.surplus())...)
 }
 
 // remove deletes the file of a segment. If a crash brings it back, the next Open
