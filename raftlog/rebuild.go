@@ -89,11 +89,6 @@ func (r *rebuilds) send(ctx context.Context, o *outbound) {
 }
 
 func (r *rebuilds) transfer(o *outbound) error {
-	release, err := r.limits.Acquire(o.ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	stream, err := r.g.cfg.Transport.OpenStream(o.ctx, o.to)
 	if err != nil {
 		return fmt.Errorf("open stream: %w", err)
@@ -244,6 +239,9 @@ func (g *Group) AcceptStream(ctx context.Context, from uint64, stream io.ReadWri
 	defer r.wg.Done()
 	r.turn.Lock()
 	defer r.turn.Unlock()
+	r.index.Store(0) // until something is offered
+	r.parts.Store(0)
+	r.bytes.Store(0)
 	r.active.Store(true)
 	defer r.active.Store(false)
 	stop := context.AfterFunc(ctx, func() { closeQuietly(closing) })

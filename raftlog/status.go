@@ -72,7 +72,8 @@ type MemberStatus struct {
 
 // Rebuild is the progress of a checkpoint that is being sent or received.
 type Rebuild struct {
-	// Index is the checkpoint's.
+	// Index is the checkpoint's; 0: nothing has been offered, since the sender sends as
+	// many others as it may, or takes the checkpoint first.
 	Index uint64
 	// Bytes have been sent or received of those that were missing; Parts have
 	// been dealt with.

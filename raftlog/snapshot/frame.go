@@ -57,8 +57,10 @@ func newPipe(rw io.ReadWriter) *pipe {
 }
 
 func (p *pipe) sendPreface() error {
-	_, err := p.w.Write(binary.LittleEndian.AppendUint16(append([]byte(nil), magic...), version))
-	return err
+	if _, err := p.w.Write(binary.LittleEndian.AppendUint16(append([]byte(nil), magic...), version)); err != nil {
+		return err
+	}
+	return p.w.Flush()
 }
 
 func (p *pipe) readPreface() error {

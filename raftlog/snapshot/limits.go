@@ -31,14 +31,15 @@ func NewLimits(bytesPerSecond int64, concurrent int) *Limits {
 	}
 	l := &Limits{slots: make(chan struct{}, concurrent)}
 	if bytesPerSecond > 0 {
-		l.rate = rate.NewLimiter(rate.Limit(bytesPerSecond), 2*chunkMost)
+		// A second's worth goes at once, and two chunks at most.
+		l.rate = rate.NewLimiter(rate.Limit(bytesPerSecond), int(min(bytesPerSecond, 2*chunkMost)))
 	}
 	return l
 }
 
-// Acquire waits for a place among the rebuilds that may run. The place is given
+// acquire waits for a place among the rebuilds that may run. The place is given
 // back with release.
-func (l *Limits) Acquire(ctx context.Context) (release func(), err error) {
+func (l *Limits) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case l.slots <- struct{}{}:
 		return func() { <-l.slots }, nil
@@ -52,8 +53,15 @@ func (l *Limits) Places() (taken, all int) { return len(l.slots), cap(l.slots) }
 
 // wait waits until n bytes, at most a chunk, may be sent.
 func (l *Limits) wait(ctx context.Context, n int) error {
-	if l.rate == nil || n == 0 {
+	if l.rate == nil {
 		return ctx.Err()
 	}
-	return l.rate.WaitN(ctx, n)
+	for n > 0 {
+		some := min(n, l.rate.Burst())
+		if err := l.rate.WaitN(ctx, some); err != nil {
+			return err
+		}
+		n -= some
+	}
+	return ctx.Err()
 }

@@ -26,14 +26,20 @@ type Progress func(index, parts, bytes uint64)
 // The next conversation resumes.
 const roundsMost = 16
 
-// Send sends the newest checkpoint over a stream, and returns nil when the
-// other side has installed it. Closing the stream ends it. The caller holds a
-// place of limits (Limits.Acquire).
+// Send sends the newest checkpoint over a stream once it has a place of limits,
+// and returns nil when the other side has installed it. Closing the stream ends
+// it. While it waits for its place, the other side has a stream on which nothing
+// is offered yet.
 func Send(ctx context.Context, rw io.ReadWriter, src Source, limits *Limits, progress Progress) error {
 	s := &sender{pipe: newPipe(rw), ctx: ctx, src: src, limits: limits, progress: progress}
 	if err := s.sendPreface(); err != nil {
 		return fmt.Errorf("send preface: %w", err)
 	}
+	release, err := limits.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	for range roundsMost {
 		done, err := s.round()
 		if err != nil || done {

@@ -357,20 +357,48 @@ func TestRateIsBounded(t *testing.T) {
 
 func TestPlacesAreBounded(t *testing.T) {
 	l := NewLimits(0, 1)
-	release, err := l.Acquire(t.Context())
+	release, err := l.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Acquire(ctx); err == nil {
+	if _, err := l.acquire(ctx); err == nil {
 		t.Fatal("two at a time")
 	}
 	release()
-	if release, err = l.Acquire(t.Context()); err != nil {
+	if release, err = l.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	release()
+}
+
+// TestWaitingSenderIsThere: who waits for its place has begun the conversation, and offers nothing.
+func TestWaitingSenderIsThere(t *testing.T) {
+	l := NewLimits(0, 1)
+	release, err := l.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := net.Pipe()
+	defer a.Close()
+	sent := make(chan error, 1)
+	go func() {
+		sent <- Send(t.Context(), a, &store{files: map[string][]byte{}}, l, func(_, _, _ uint64) {})
+	}()
+	if err := newPipe(b).readPreface(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-sent:
+		t.Fatal("it did not wait:", err)
+	default:
+	}
+	release()
+	b.Close() // it writes its offer now, and finds nobody
+	if err := <-sent; err == nil || !strings.Contains(err.Error(), "offer checkpoint") {
+		t.Error(err)
+	}
 }
 
 // FuzzReceive is a hostile sender, FuzzAnswers a hostile receiver.

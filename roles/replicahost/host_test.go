@@ -14,6 +14,7 @@ import (
 
 	"tak-os.org/tak-replicated/csi/local/consumer"
 	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/roles/worker"
 )
 
 // TestHost runs replica hosts as processes against a real API server, with the
@@ -23,7 +24,7 @@ func TestHost(t *testing.T) {
 	t.Run("Life", func(t *testing.T) { life(t, l.apart(t)) }) // alone, since the API goes away
 	// The others have nodes and volumes of their own, and mostly wait.
 	tests := map[string]func(*testing.T, *lab){
-		"SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Replaced": replaced,
+		"SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Rebuilds": rebuilds, "Replaced": replaced,
 		"Moved": moved, "Forced": forced, "Storage": storageAway, "Crashes": crashes,
 	}
 	next := make(chan string, len(tests))
@@ -274,29 +275,118 @@ func storageAway(t *testing.T, l *lab) {
 	is("/readyz", http.StatusOK, "ok")
 }
 
-// bounds has more replicas than a host takes, and more starts (D9).
+// bounds has more replicas than a host takes, and more starts than it carries out at once (D9).
 func bounds(t *testing.T, l *lab) {
 	n := l.addNode("node-bounds")
-	n.cfg.Workers, n.cfg.Starts = 2, 1
-	a := l.volume("pvc-bounds-a", n.name)
-	dir := n.replicaDir("pvc-bounds-a-r1")
-	must(t, os.MkdirAll(dir, 0o700))
-	lock, held, err := lockFile(filepath.Join(dir, "lock"))
-	if err != nil || held {
-		t.Fatal(held, err)
+	n.cfg.Workers = DefaultStarts + 1
+	held := map[string]*os.File{} // of workers that can't open their replica
+	var vs []*api.ReplicatedVolume
+	for i := range DefaultStarts {
+		v := l.volume(fmt.Sprint("pvc-bounds-", i+1), n.name)
+		dir := n.replicaDir(v.Name + "-r1")
+		must(t, os.MkdirAll(dir, 0o700))
+		lock, other, err := lockFile(filepath.Join(dir, "lock"))
+		if err != nil || other {
+			t.Fatal(other, err)
+		}
+		held[v.Name] = lock
+		vs = append(vs, v)
 	}
 	n.start()
-	l.status(a.Name, 1, "starts", func(st api.ReplicaStatus) bool { return st.Phase == api.ReplicaStarting })
-	b := l.volume("pvc-bounds-b", n.name)
-	l.status(b.Name, 1, "waits for a start", inPhase(api.ReplicaPending, api.HostReasonTooManyStarts))
-	c := l.volume("pvc-bounds-c", n.name)
-	l.status(c.Name, 1, "waits for a place", inPhase(api.ReplicaPending, api.HostReasonTooManyWorkers))
-	lock.Close()
-	l.serving(a)
-	l.serving(b)
-	l.status(c.Name, 1, "still waits for a place", inPhase(api.ReplicaPending, api.HostReasonTooManyWorkers))
-	l.update(a.Name, func(v *api.ReplicatedVolume) { v.Spec.Replicas[0].State = api.StateReleased })
-	l.serving(c)
+	for _, v := range vs {
+		l.status(v.Name, 1, "starts", func(st api.ReplicaStatus) bool { return st.Phase == api.ReplicaStarting })
+	}
+	fifth := l.volume("pvc-bounds-fifth", n.name)
+	st := l.status(fifth.Name, 1, "waits for a start", inPhase(api.ReplicaPending, api.HostReasonTooManyStarts))
+	if want := fmt.Sprintf("%d replicas are starting, and no more at a time", DefaultStarts); st.Message != want {
+		t.Errorf("the fifth start is told %q", st.Message)
+	}
+	sixth := l.volume("pvc-bounds-sixth", n.name)
+	l.status(sixth.Name, 1, "waits for a place", inPhase(api.ReplicaPending, api.HostReasonTooManyWorkers))
+	held[vs[0].Name].Close() // one start ends, and the fifth has its turn while the others still start
+	l.serving(fifth)
+	l.serving(vs[0])
+	for _, v := range vs[1:] {
+		l.status(v.Name, 1, "still starts", func(st api.ReplicaStatus) bool { return st.Phase == api.ReplicaStarting })
+		held[v.Name].Close()
+	}
+	for _, v := range vs[1:] {
+		l.serving(v)
+	}
+	l.status(sixth.Name, 1, "still waits for a place", inPhase(api.ReplicaPending, api.HostReasonTooManyWorkers))
+	l.update(vs[0].Name, func(v *api.ReplicatedVolume) { v.Spec.Replicas[0].State = api.StateReleased })
+	l.serving(sixth)
+}
+
+// rebuilds has one more replica to rebuild than a host sends checkpoints at once (D9).
+func rebuilds(t *testing.T, l *lab) {
+	from, to := l.addNode("node-sends"), l.addNode("node-receives")
+	from.cfg.RebuildRate = 1 // none gets done
+	var vs []*api.ReplicatedVolume
+	for i := range DefaultRebuilds + 1 {
+		vs = append(vs, l.volume(fmt.Sprint("pvc-rebuild-", i+1), from.name))
+	}
+	from.start()
+	to.start()
+	third := vs[DefaultRebuilds]
+	addrs := map[string]string{}
+	for _, v := range vs {
+		l.serving(v)
+		l.limit(v, 7<<20)
+		rep, err := l.ask(v.Name, 1)
+		must(t, err)
+		addrs[v.Name] = rep.Addr
+		l.succeed(v, 1, to, 2)
+	}
+	rebuilding := func(v *api.ReplicatedVolume) {
+		l.status(v.Name, 1, "is rebuilt", inPhase(api.ReplicaRebuilding, api.HostReasonCatchingUp))
+	}
+	for _, v := range vs {
+		l.status(v.Name, 1, "the new life waits to be let in", func(st api.ReplicaStatus) bool {
+			return st.Node == to.name && st.Phase == api.ReplicaRunning && st.Initialized && st.Address != ""
+		})
+	}
+	move := func(v *api.ReplicatedVolume) worker.Replacement {
+		name := api.ReplicaName(v.Name, 1)
+		return worker.Replacement{Remove: worker.Seat{Member: 1, Replica: name, Incarnation: 1}, Add: worker.Seat{Member: 2, Replica: name, Incarnation: 2}}
+	}
+	for _, v := range vs {
+		if done, err := worker.Replace(t.Context(), addrs[v.Name], l.operator(v.Name, 1), move(v)); err != nil || done.Done {
+			t.Fatalf("%s is let in: %+v, %v", v.Name, done, err)
+		}
+		if v != third {
+			rebuilding(v)
+		}
+	}
+	st := l.status(third.Name, 1, "waits for its turn", inPhase(api.ReplicaPending, api.HostReasonWaitingForCheckpoint))
+	if !strings.Contains(st.Message, "--max-rebuilds") || st.Role == "" || st.Address == "" {
+		t.Errorf("status %+v", st)
+	}
+	// The first is given up: the third has its turn.
+	rebuilding(vs[0])
+	rebuilding(vs[1])
+	l.update(vs[0].Name, func(v *api.ReplicatedVolume) { v.Spec.Retired[0].State = api.StateReleased })
+	rebuilding(third)
+	// And is done once bytes flow.
+	from.kill()
+	from.cfg.RebuildRate = 0
+	from.start()
+	for _, v := range vs[1:] {
+		l.eventually("the new life of "+v.Name+" is rebuilt", func() error {
+			rep, err := l.ask(v.Name, 1)
+			if err != nil {
+				return err
+			}
+			done, err := worker.Replace(t.Context(), rep.Addr, l.operator(v.Name, 1), move(v)) // it coordinates in the end
+			if err != nil {
+				done, err = worker.Replace(t.Context(), addrs[v.Name], l.operator(v.Name, 1), move(v))
+			}
+			if err == nil && (!done.Done || rep.Incarnation != 2 || rep.Rebuild != nil || rep.Space.LimitBytes != 7<<20) {
+				err = fmt.Errorf("report %+v", rep)
+			}
+			return err
+		})
+	}
 }
 
 // replaced retires a life of a replica: its host lets go of it and says so, apart

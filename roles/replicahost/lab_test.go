@@ -2,6 +2,7 @@ package replicahost
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -39,6 +40,7 @@ const hostVar = "TAK_REPLICAHOST_CONFIG"
 type hostConfig struct {
 	Node, Kubeconfig, Dir, State, Locks string
 	Workers, Starts                     int
+	RebuildRate                         int64 // 0: the default
 	PortFirst, PortLast                 int
 	// CrashAt ends the process at that call to the API, before it or, when After,
 	// after it; 0: never.
@@ -101,7 +103,7 @@ func (c *hostConfig) config() Config {
 		State: c.State, Locks: c.Locks,
 		ConsumerSocket: filepath.Join(c.Dir, "c.sock"), ConsumerRoot: filepath.Join(c.Dir, "consumer"),
 		Workers: c.Workers, Starts: c.Starts, Operations: DefaultOperations, Checkpoints: DefaultCheckpoints,
-		Rebuilds: DefaultRebuilds, RebuildRate: DefaultRebuildRate, PortFirst: c.PortFirst, PortLast: c.PortLast,
+		Rebuilds: DefaultRebuilds, RebuildRate: cmp.Or(c.RebuildRate, DefaultRebuildRate), PortFirst: c.PortFirst, PortLast: c.PortLast,
 		Worker: worker.Config{ReserveBytes: 1 << 20, CheckpointBytes: 4 << 20, JournalBytes: 16 << 20, TTL: worker.DefaultTTL},
 		Retry:  200 * time.Millisecond,
 		Reach:  reached,

@@ -60,7 +60,8 @@ func (r *replica) note(phase api.ReplicaPhase, reason, message string) bool {
 		r.log.Info("replica", zap.String("phase", string(phase)), zap.String("reason", reason), zap.String("message", message))
 	}
 	st.Phase, st.Reason, st.Message = phase, reason, message
-	if phase != api.ReplicaRunning && phase != api.ReplicaRebuilding {
+	listens := phase == api.ReplicaRunning || phase == api.ReplicaRebuilding || reason == api.HostReasonWaitingForCheckpoint
+	if !listens {
 		st.Role, st.Term, st.Lag, st.Address = "", 0, 0, ""
 	}
 	return true
@@ -99,6 +100,8 @@ func (r *replica) follow(ctx context.Context, addr string, report func() worker.
 // running says how a worker that listens is.
 func (r *replica) running(addr string, rep worker.Report) {
 	switch {
+	case rep.Rebuild != nil && rep.Rebuild.Index == 0: // nothing of it has come
+		r.say(api.ReplicaPending, api.HostReasonWaitingForCheckpoint, "waits for a checkpoint: the coordinator's host takes it, or sends as many as it may (--max-rebuilds)")
 	case rep.Rebuild != nil:
 		r.say(api.ReplicaRebuilding, api.HostReasonCatchingUp, "receiving a checkpoint")
 	case !rep.Serving || rep.Fenced:

@@ -79,7 +79,7 @@ var hostReasons = []Entry{
 	{"ReplicaStateLost", Host, "This replica was begun before, and its journal or identity is gone or cut.", hostLogs, "see ReplicaStateLost above"},
 	{"WorkerFailed", Host, "The replica's worker ended with an error. It is started again after a while.", hostLogs, "a disk error: replace the disk and then the replica"},
 	{"Serving", Host, "The replica takes part.", "", ""},
-	{"WaitingForCheckpointSlot", Host, "As many checkpoints are being sent as the host allows at once.", "", ""},
+	{"WaitingForCheckpointSlot", Host, "The replica needs a checkpoint, and the coordinator's host sends as many at once as it may.", "`tak-replicated ctl status` of the coordinator's node", ""},
 	{"CatchingUp", Host, "The replica receives what it missed.", "`tak-replicated ctl status` shows how far it is", ""},
 	{"ClosingWorker", Host, "The replica is being closed so that its disk can be given back.", "", ""},
 	{"Unpublishing", Host, "The local driver takes the disk back.", "", ""},
