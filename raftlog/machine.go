@@ -74,6 +74,8 @@ type (
 	Part = snapshot.Part
 	// CheckpointReader reads a pinned checkpoint.
 	CheckpointReader = snapshot.Reader
+	// PartReader reads one part of it.
+	PartReader = snapshot.PartReader
 	// CheckpointWriter takes the parts of one checkpoint.
 	CheckpointWriter = snapshot.Writer
 )

@@ -283,20 +283,31 @@ func (r *toyReader) Next() (raftlog.Part, error) {
 	return raftlog.Part{}, io.EOF
 }
 
-func (r *toyReader) Open(name string) (io.ReaderAt, io.Closer, error) {
+func (r *toyReader) Open(name string) (raftlog.PartReader, error) {
 	if name == "meta" {
-		return strings.NewReader(string(r.raw)), io.NopCloser(nil), nil
+		return toyPart{strings.NewReader(string(r.raw)), r.state.Index}, nil
 	}
 	var i int
 	if _, err := fmt.Sscanf(name, "slot-%d", &i); err != nil {
-		return nil, nil, fs.ErrNotExist
+		return nil, fs.ErrNotExist
 	}
-	return strings.NewReader(string(r.state.Slots[i])), io.NopCloser(nil), nil
+	return toyPart{strings.NewReader(string(r.state.Slots[i])), r.state.Index}, nil
 }
 
-func (r *toyReader) AppliedIndex() uint64 { return r.state.Index }
-func (r *toyReader) NewestIndex() uint64  { return r.state.Index }
-func (r *toyReader) Close() error         { return nil }
+type toyPart struct {
+	r     io.ReaderAt
+	index uint64
+}
+
+func (p toyPart) ReadAt(b []byte, off int64) (int, uint64, error) {
+	n, err := p.r.ReadAt(b, off)
+	return n, p.index, err
+}
+
+func (toyPart) Close() error { return nil }
+
+func (r *toyReader) NewestIndex() uint64 { return r.state.Index }
+func (r *toyReader) Close() error        { return nil }
 
 // Receive keeps parts in "recv", each beside a file with the index at which it
 // was read.

@@ -115,7 +115,7 @@ func (t *Tree) allWritten() (err error) {
 		return err
 	}
 	path := t.gen.path(sumsFile)
-	if err := createSums(t.fs, path, t.g.applied); err != nil {
+	if err := createSums(t.fs, path, t.g.applied, nil); err != nil {
 		return err
 	}
 	if err := t.fs.SyncDir(t.gen.dir); err != nil {

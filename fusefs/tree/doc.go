@@ -75,7 +75,8 @@
 // the opened checkpoint does not know are swept.
 //
 // A received checkpoint becomes a generation by one rename. Until then the old
-// one is whole; after it the old one is removed.
+// one is whole; after it the old one is removed. Pages that the sender knows to be
+// damaged come marked as such (sendpart.go) and stay refused until they are mended.
 //
 // Damage that was found is marked for the next start. Without a usable
 // checkpoint the tree is that of index 0, and the files stay as they are.

@@ -79,7 +79,8 @@ func TestFormats(t *testing.T) {
 	line("CHECKPOINT", appendRecord(nil, &meta))
 	line("FENCE", appendFence(nil, 1005))
 	line("SUMS", bytes.TrimRight(appendSumsBlock(nil, 1006, sampleSums())[:sumsBlock-4], "\x00"))
-	line("PROGRESS", appendProgress(nil, "content/4660", received{4096, 1001}))
+	line("SUMS damaged", bytes.TrimRight(appendSumsBlock(nil, 1006, []pageRecord{{1006, 0x1234, 9 | arrivedDamaged, 0}})[:sumsBlock-4], "\x00"))
+	line("PROGRESS", appendProgress(nil, "content/4660", received{have: 4096, readAt: 1001}))
 	line("checkpoint dir", []byte(ckName(1000)))
 
 	const file = "testdata/formats.txt"
@@ -166,7 +167,7 @@ func FuzzRecords(f *testing.F) {
 	for _, b := range [][]byte{
 		appendInode(nil, sampleInode()), appendDirent(nil, dirent{9, 4}), appendGlobals(nil, sampleGlobals()),
 		appendSession(nil, sampleSession()), appendPosition(nil, sampleSession()), appendLocks(nil, sampleLocks()),
-		sums.encode(nil), appendRecord(nil, &meta), appendFence(nil, 7), appendProgress(nil, "content/1", received{1, 2}),
+		sums.encode(nil), appendRecord(nil, &meta), appendFence(nil, 7), appendProgress(nil, "content/1", received{have: 1, readAt: 2}),
 		appendOwner(nil, &Owner{3, []byte("node")}), appendSumsBlock(nil, 7, sampleSums()),
 	} {
 		f.Add(b)

@@ -79,7 +79,7 @@ func currentGeneration(fsys disk.FS, dir string) (generation, error) {
 		if err := fsys.MkdirAll(g.path(contentDir), 0o700); err != nil {
 			return g, fmt.Errorf("make a generation: %w", err)
 		}
-		if err := createSums(fsys, g.path(sumsFile), 0); err != nil {
+		if err := createSums(fsys, g.path(sumsFile), 0, nil); err != nil {
 			return g, fmt.Errorf("make a generation: %w", err)
 		}
 		if err := fsys.SyncDir(g.dir); err != nil {

@@ -39,7 +39,8 @@ import (
 // count of records, records (inode, page, checksum), zeroes, CRC-32C of all before
 // it. The first has no records; its index is since: contents that were changed up
 // to it are not covered (of a received checkpoint, or written by a version that
-// kept no SUMS). Blocks up to the oldest checkpoint are overwritten. A block that
+// kept no SUMS). A record whose page has its highest bit set says that the page was
+// received damaged: it is not taken for newer, though it is not covered. Blocks up to the oldest checkpoint are overwritten. A block that
 // does not read counts as free: what it had is missing, and a page without its
 // record counts as damaged.
 const (
@@ -50,6 +51,8 @@ const (
 	sumsPerBlock  = (sumsBlock - sumsHead - 4) / sumsRecord
 	sumsGrow      = 16 // blocks by which the file grows: overwriting them changes no metadata
 	sumsReadBytes = 64 * sumsBlock
+
+	arrivedDamaged = 1 << 63 // of a record's page
 )
 
 // pageRecord says which checksum a page has when the entry at index is done.
@@ -107,8 +110,9 @@ func decodeSumsBlock(b []byte) (index uint64, recs []pageRecord, ok bool) {
 	return index, recs, true
 }
 
-// createSums makes an empty file; its name is durable after a SyncDir.
-func createSums(fsys disk.FS, path string, since uint64) error {
+// createSums makes a file without records but of pages that were received damaged;
+// its name is durable after a SyncDir.
+func createSums(fsys disk.FS, path string, since uint64, damaged []BadPage) error {
 	f, err := fsys.OpenRW(path, true)
 	if err != nil {
 		return err
@@ -117,7 +121,15 @@ func createSums(fsys disk.FS, path string, since uint64) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(appendSumsBlock(nil, since, nil), 0); err != nil {
+	b := appendSumsBlock(nil, since, nil)
+	for some := range slices.Chunk(damaged, sumsPerBlock) {
+		recs := make([]pageRecord, len(some))
+		for i, p := range some {
+			recs[i] = pageRecord{since, p.Ino, p.Page | arrivedDamaged, 0}
+		}
+		b = appendSumsBlock(b, since, recs)
+	}
+	if _, err := f.WriteAt(b, 0); err != nil {
 		return err
 	}
 	if err := f.SyncData(); err != nil {
@@ -156,7 +168,16 @@ func (t *Tree) openSums(named []uint64) error {
 		sums.release(named[0])
 	}
 	t.sums.Store(sums)
-	t.recorded = recs
+	t.arrivedDamaged = make(map[BadPage]bool)
+	t.recorded = slices.DeleteFunc(recs, func(r pageRecord) bool {
+		if r.page&arrivedDamaged != 0 {
+			t.arrivedDamaged[BadPage{r.ino, r.page &^ arrivedDamaged}] = true
+		}
+		return r.page&arrivedDamaged != 0
+	})
+	if newer := t.recorded; len(newer) > 0 {
+		t.newer.Store(&newer)
+	}
 	return nil
 }
 
@@ -254,11 +275,11 @@ func (s *pageSums) close() error {
 // spoiled is a checksum that the page does not fit.
 func spoiled(p []byte) uint32 { return ^pageSum(p) }
 
-// lenient says that what differs from its checksum counts as newer: nothing is
-// recorded of contents that came from elsewhere.
-func (x *tx) lenient() bool {
+// lenient says that a page that differs from its checksum counts as newer: nothing
+// is recorded of contents that came from elsewhere, but which were damaged.
+func (x *tx) lenient(ino fsop.Ino, page uint64) bool {
 	sums := x.t.sums.Load()
-	return !x.t.Ready() && (sums == nil || x.index <= sums.since)
+	return !x.t.Ready() && (sums == nil || x.index <= sums.since) && !x.t.arrivedDamaged[BadPage{ino, page}]
 }
 
 // compareRecorded compares pages with what is recorded of them after this entry.
@@ -270,6 +291,7 @@ func (x *tx) compareRecorded() {
 		}
 		if t.recorded = t.recorded[1:]; len(t.recorded) == 0 {
 			t.recorded = nil
+			t.newer.Store(nil)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -43,7 +44,18 @@ type CheckpointWriter struct {
 
 // received is how far a part is here: its leading bytes, read when the sender
 // had applied at least readAt.
-type received struct{ have, readAt uint64 }
+type received struct {
+	have, readAt uint64
+	damaged      []uint64 // pages of it that the sender had only damaged
+}
+
+// good is how far a part is here and can stay: damaged pages are asked for again.
+func (r received) good() received {
+	for _, page := range r.damaged {
+		r.have = min(r.have, page*pageSize)
+	}
+	return r
+}
 
 // Receive starts or resumes receiving a checkpoint. It may run while Apply goes
 // on. One transfer at a time.
@@ -196,8 +208,8 @@ func (w *CheckpointWriter) clear(name string) error {
 	return err
 }
 
-// Write stores bytes of a part, at the end of what is here of it, that the
-// sender read when it had applied readAt.
+// Write stores bytes of a part, at the end of what is here of it, that the sender
+// read when it had applied readAt; with 0 it says that it has them only damaged.
 func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint64) error {
 	if err := w.admit(p); err != nil {
 		return err
@@ -207,7 +219,7 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 		if err := w.clear(p.Name); err != nil {
 			return err
 		}
-		r = &received{readAt: readAt}
+		r = &received{readAt: math.MaxUint64}
 		w.parts[p.Name] = r
 	}
 	if offset > r.have {
@@ -223,12 +235,36 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 		return fmt.Errorf("part %s: %w", p.Name, err)
 	}
 	r.have = max(r.have, offset+uint64(len(data)))
-	r.readAt = min(r.readAt, readAt)
+	if readAt > 0 {
+		r.readAt = min(r.readAt, readAt)
+	} else {
+		r.addDamaged(pagesOf(offset, offset+uint64(len(data))))
+	}
 	w.unsynced[p.Name] = struct{}{}
 	if w.bytes += len(data); w.bytes >= unsyncedBytesMax || len(w.unsynced) >= unsyncedPartsMax {
 		return w.sync()
 	}
 	return nil
+}
+
+func (r *received) addDamaged(p0, p1 uint64) {
+	for page := p0; page < p1; page++ {
+		if !slices.Contains(r.damaged, page) {
+			r.damaged = append(r.damaged, page)
+		}
+	}
+}
+
+// Damaged lists the pages that the sender had only damaged, in no order.
+func (w *CheckpointWriter) Damaged() (all []BadPage) {
+	for name, r := range w.parts {
+		if ino, ok := contentIno(name); ok {
+			for _, page := range r.damaged {
+				all = append(all, BadPage{ino, page})
+			}
+		}
+	}
+	return all
 }
 
 // file opens a part's file for writing.
@@ -265,7 +301,7 @@ func (w *CheckpointWriter) sync() error {
 		if err != nil {
 			return w.notDurable("sync part "+name, err)
 		}
-		b = appendProgress(b, name, *w.parts[name])
+		b = appendProgress(b, name, w.parts[name].good())
 	}
 	_, names := w.c.takeDirty()
 	dirs := slices.Collect(maps.Keys(names))
@@ -424,6 +460,9 @@ func (t *Tree) Install(w *CheckpointWriter, fence uint64) (err error) {
 		return t.fail(fmt.Errorf("install checkpoint %d: %w", w.meta.Index, err))
 	}
 	t.log.Info("checkpoint installed", zap.Uint64("index", w.meta.Index), zap.Uint64("fence", fence))
+	if n := len(w.Damaged()); n > 0 {
+		t.log.Error("the checkpoint came with pages that its sender has only damaged", zap.Int("pages", n))
+	}
 	return nil
 }
 
@@ -434,7 +473,7 @@ func (t *Tree) replace(w *CheckpointWriter, fence uint64) error {
 	if err := writeFile(t.fs, w.gen.path(fenceFile), appendFence(nil, fence)); err != nil {
 		return err
 	}
-	if err := createSums(t.fs, w.gen.path(sumsFile), fence); err != nil {
+	if err := createSums(t.fs, w.gen.path(sumsFile), fence, w.Damaged()); err != nil {
 		return err
 	}
 	if err := t.fs.SyncDir(w.gen.dir); err != nil {

@@ -48,7 +48,8 @@ func (t *Tree) restore() error {
 	clear(t.names)
 	t.content = newContent(t.fs, t.gen.path(contentDir), t.shared.handles)
 	t.applied.Store(t.g.applied)
-	t.recorded = nil
+	t.recorded, t.arrivedDamaged = nil, nil
+	t.newer.Store(nil)
 	if err := t.openSums(named); err != nil {
 		return fmt.Errorf("open the checksums of newer pages: %w", err)
 	}

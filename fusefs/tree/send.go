@@ -1,7 +1,9 @@
 package tree
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +37,7 @@ type CheckpointReader struct {
 	todo []string
 	db   *store.DB
 	it   *pebble.Iterator // over its inodes
+	sums *pebble.Iterator // over its checksums
 }
 
 // Checkpoint pins the newest named checkpoint; fs.ErrNotExist when there is
@@ -88,7 +91,8 @@ func (r *CheckpointReader) open() (err error) {
 		return err
 	}
 	r.it.First()
-	return nil
+	r.sums, err = r.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keySums}, UpperBound: []byte{keySums + 1}})
+	return err
 }
 
 // storeID tells one checkpoint's store from every other one's, also another
@@ -149,63 +153,60 @@ func (r *CheckpointReader) Next() (Part, error) {
 	return Part{}, io.EOF
 }
 
+// contentSize is the size of a content file, or that which it ought to have if pages
+// are missing at its end.
 func (r *CheckpointReader) contentSize(ino fsop.Ino) (uint64, error) {
+	last, err := r.lastSum(ino)
+	if err != nil {
+		return 0, err
+	}
 	h, err := r.c.existing(ino)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return last, nil
 	}
 	if err != nil {
 		return 0, err
 	}
 	defer h.release()
 	size, err := h.Size()
+	if uint64(size)+pageSize <= last {
+		return last, err
+	}
 	return uint64(size), err
+}
+
+// lastSum is the end of the last page that has a checksum, 0 when none has.
+func (r *CheckpointReader) lastSum(ino fsop.Ino) (uint64, error) {
+	first := regionKey(ino, 0)
+	if !r.sums.SeekLT(regionKey(ino+1, 0)) || bytes.Compare(r.sums.Key(), first) < 0 {
+		return 0, r.sums.Error()
+	}
+	val, err := r.sums.ValueAndErr()
+	if err != nil {
+		return 0, err
+	}
+	at := binary.BigEndian.Uint64(r.sums.Key()[len(first)-8:])
+	return (at*regionPages + uint64(len(val)/4)) * pageSize, nil
 }
 
 // Open opens a part's bytes. Contents are as new as the applied state: a short
 // read and fs.ErrNotExist are answers, not errors.
-func (r *CheckpointReader) Open(name string) (io.ReaderAt, io.Closer, error) {
+func (r *CheckpointReader) Open(name string) (PartReader, error) {
 	if rest, ok := strings.CutPrefix(name, r.id); ok {
 		if !plainName(rest) {
-			return nil, nil, fmt.Errorf("part %q: %w", name, fs.ErrInvalid)
+			return nil, fmt.Errorf("part %q: %w", name, fs.ErrInvalid)
 		}
 		f, err := r.t.fs.Open(r.t.fs.PathJoin(r.dir, storeDir, rest))
-		return f, f, err
+		if err != nil {
+			return nil, err
+		}
+		return storeReader{f, r.meta.Index}, nil
 	}
 	ino, ok := contentIno(name)
 	if !ok {
-		return nil, nil, fmt.Errorf("part %q: %w", name, fs.ErrNotExist)
+		return nil, fmt.Errorf("part %q: %w", name, fs.ErrNotExist)
 	}
-	h, err := r.c.existing(ino)
-	if err != nil {
-		return nil, nil, err
-	}
-	return contentReader{r.t, r.c, ino, h}, releaser{h}, nil
-}
-
-// contentReader reads a content file with what is pending.
-type contentReader struct {
-	t   *Tree
-	c   *content
-	ino fsop.Ino
-	h   *handle
-}
-
-// ReadAt implements io.ReaderAt.
-func (r contentReader) ReadAt(p []byte, off int64) (int, error) {
-	stripe := &r.t.stripes[uint64(r.ino)%stripeCount]
-	stripe.RLock()
-	defer stripe.RUnlock()
-	n, err := r.h.ReadAt(p, off)
-	r.c.pending.patch(r.ino, p[:n], uint64(off))
-	return n, err
-}
-
-type releaser struct{ h *handle }
-
-func (r releaser) Close() error {
-	r.h.release()
-	return nil
+	return &contentReader{t: r.t, c: r.c, ino: ino}, nil
 }
 
 // contentIno returns the inode number in a content part's name.
@@ -222,10 +223,6 @@ func contentIno(name string) (fsop.Ino, bool) {
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00")
 }
-
-// AppliedIndex is the index applied by now: contents that are read from now on
-// have at least everything up to it.
-func (r *CheckpointReader) AppliedIndex() uint64 { return r.t.applied.Load() }
 
 // NewestIndex is the index up to which contents that were read until now may be:
 // the fence while replay has not passed it.
@@ -244,6 +241,10 @@ func (r *CheckpointReader) close() error {
 	if r.it != nil {
 		err = r.it.Close()
 		r.it = nil
+	}
+	if r.sums != nil {
+		err = errors.Join(err, r.sums.Close())
+		r.sums = nil
 	}
 	if r.db != nil {
 		err = errors.Join(err, r.db.Close())

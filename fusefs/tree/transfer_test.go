@@ -30,7 +30,7 @@ func send(t *testing.T, r *tree.CheckpointReader, w *tree.CheckpointWriter, betw
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, c, err := r.Open(p.Name)
+		f, err := r.Open(p.Name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -39,12 +39,11 @@ func send(t *testing.T, r *tree.CheckpointReader, w *tree.CheckpointWriter, betw
 		}
 		for at < p.Size {
 			if !between() {
-				c.Close()
+				f.Close()
 				return sent, false
 			}
 			buf := make([]byte, min(p.Size-at, 5000))
-			readAt := r.AppliedIndex()
-			n, err := f.ReadAt(buf, int64(at))
+			n, readAt, err := f.ReadAt(buf, int64(at))
 			if err != nil && err != io.EOF {
 				t.Fatal(err)
 			}
@@ -57,7 +56,7 @@ func send(t *testing.T, r *tree.CheckpointReader, w *tree.CheckpointWriter, betw
 			at += uint64(n)
 			sent += n
 		}
-		c.Close()
+		f.Close()
 	}
 }
 

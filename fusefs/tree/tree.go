@@ -57,6 +57,12 @@ type Tree struct {
 
 	tx       tx           // of the entry being applied
 	recorded []pageRecord // that replay has not come to
+	// newer are the records of which some are recorded, nil after the last; for
+	// those who send contents.
+	newer atomic.Pointer[[]pageRecord]
+	// arrivedDamaged are the pages that were damaged when they were received. It
+	// changes with the generation, under life.
+	arrivedDamaged map[BadPage]bool
 
 	cks checkpoints
 }

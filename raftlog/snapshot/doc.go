@@ -38,7 +38,8 @@
 //	1  offer      index u64, term u64, extra: the rest
 //	2  parts      count u16, for each: size u64, stamp u64, length u16, name
 //	3  data       number of the part within the last parts u16, offset u64,
-//	              read at u64, bytes: the rest
+//	              read at u64 (0: the sender has these bytes only damaged), bytes:
+//	              the rest
 //	4  done       parts u64, bytes of data u64, of this offer
 //	5  install    fence u64, term u64
 //	16 accept     empty

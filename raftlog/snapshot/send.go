@@ -161,22 +161,20 @@ func (s *sender) sendPart(number int, p Part, have uint64) error {
 	if have >= p.Size {
 		return s.ctx.Err()
 	}
-	r, closer, err := s.cp.Open(p.Name)
+	r, err := s.cp.Open(p.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer closer.Close()
+	defer r.Close()
 	if s.buf == nil {
 		s.buf = make([]byte, chunkMost)
 	}
 	for offset := have; offset < p.Size; {
-		// Taken before reading: the bytes are at least as new.
-		readAt := s.cp.AppliedIndex()
 		want := min(uint64(len(s.buf)), p.Size-offset)
-		n, err := r.ReadAt(s.buf[:want], int64(offset))
+		n, readAt, err := r.ReadAt(s.buf[:want], int64(offset))
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("read at %d: %w", offset, err)
 		}
@@ -186,7 +184,7 @@ func (s *sender) sendPart(number int, p Part, have uint64) error {
 			}
 		}
 		offset += uint64(n)
-		if uint64(n) < want {
+		if n == 0 || err == io.EOF {
 			return nil
 		}
 	}

@@ -30,6 +30,7 @@ type store struct {
 	// continues: the journal goes on after meta.Index.
 	continues func() bool
 	opened    int
+	damaged   map[string][2]int // bytes of a file
 }
 
 func (s *store) Open() (Reader, error) {
@@ -44,10 +45,9 @@ type storeReader struct {
 	next int
 }
 
-func (r *storeReader) Meta() Meta           { return r.s.meta }
-func (r *storeReader) AppliedIndex() uint64 { return r.s.applied }
-func (r *storeReader) NewestIndex() uint64  { return r.s.applied }
-func (r *storeReader) Close() error         { return nil }
+func (r *storeReader) Meta() Meta          { return r.s.meta }
+func (r *storeReader) NewestIndex() uint64 { return r.s.applied }
+func (r *storeReader) Close() error        { return nil }
 func (r *storeReader) Next() (Part, error) {
 	if r.next == len(r.s.parts) {
 		return Part{}, io.EOF
@@ -55,18 +55,41 @@ func (r *storeReader) Next() (Part, error) {
 	r.next++
 	return r.s.parts[r.next-1], nil
 }
-func (r *storeReader) Open(name string) (io.ReaderAt, io.Closer, error) {
+func (r *storeReader) Open(name string) (PartReader, error) {
 	b, ok := r.s.files[name]
 	if !ok {
-		return nil, nil, fs.ErrNotExist
+		return nil, fs.ErrNotExist
 	}
-	return bytes.NewReader(b), io.NopCloser(nil), nil
+	return partReader{bytes.NewReader(b), r.s, r.s.damaged[name]}, nil
+}
+
+type partReader struct {
+	*bytes.Reader
+	s       *store
+	damaged [2]int
+}
+
+func (partReader) Close() error { return nil }
+
+// ReadAt tells the damaged range by itself.
+func (r partReader) ReadAt(p []byte, off int64) (n int, index uint64, err error) {
+	from, to := int64(r.damaged[0]), int64(r.damaged[1])
+	index = r.s.applied
+	switch end := off + int64(len(p)); {
+	case off < from && from < end && from < to:
+		p = p[:from-off]
+	case from <= off && off < to:
+		p, index = p[:min(end, to)-off], 0
+	}
+	n, err = r.Reader.ReadAt(p, off)
+	return n, index, err
 }
 
 // target is a replica that receives.
 type target struct {
 	files  map[string][]byte
 	readAt map[string]uint64
+	told   map[string]int // damaged bytes of a file
 	// most is how many bytes are taken before the stream is given up.
 	most      int
 	taken     int
@@ -79,7 +102,7 @@ type target struct {
 }
 
 func newTarget() *target {
-	return &target{files: map[string][]byte{}, readAt: map[string]uint64{}, most: 1 << 40}
+	return &target{files: map[string][]byte{}, readAt: map[string]uint64{}, told: map[string]int{}, most: 1 << 40}
 }
 
 func (g *target) Begin(Meta) (Writer, error) { return g, g.refuse }
@@ -105,7 +128,9 @@ func (g *target) Write(p Part, offset uint64, data []byte, readAt uint64) error 
 		return fmt.Errorf("%s at %d, has %d", p.Name, offset, len(g.files[p.Name]))
 	}
 	g.files[p.Name] = append(g.files[p.Name], data...)
-	if at, ok := g.readAt[p.Name]; !ok || readAt < at {
+	if readAt == 0 {
+		g.told[p.Name] += len(data)
+	} else if at, ok := g.readAt[p.Name]; !ok || readAt < at {
 		g.readAt[p.Name] = readAt
 	}
 	return nil
@@ -439,4 +464,21 @@ func FuzzParts(f *testing.F) {
 			t.Fatalf("%+v has two forms", parts)
 		}
 	})
+}
+
+// TestDamagedIsTold: damaged bytes travel by themselves, and are told from others.
+func TestDamagedIsTold(t *testing.T) {
+	s, g := someStore(3), newTarget()
+	size := len(s.files["part-0"])
+	s.damaged = map[string][2]int{"part-0": {4096, chunkMost + 100}, "part-1": {0, 10}}
+	if sent, received := converse(t, s, g, NewLimits(-1, 1)); sent != nil || received != nil {
+		t.Fatal(sent, received)
+	}
+	check(t, s, g)
+	if g.told["part-0"] != chunkMost+100-4096 || g.told["part-1"] != 10 || g.told["part-2"] != 0 {
+		t.Errorf("told as damaged: %v, of %d bytes", g.told, size)
+	}
+	if g.readAt["part-0"] != s.applied {
+		t.Errorf("the good bytes have everything up to %d, want %d", g.readAt["part-0"], s.applied)
+	}
 }

@@ -26,10 +26,7 @@ type Reader interface {
 	// Open opens a part's bytes. A part may grow, shrink or vanish while
 	// newer entries are applied (contents are as new as the applied state): a
 	// short read and fs.ErrNotExist are answers, not errors.
-	Open(name string) (io.ReaderAt, io.Closer, error)
-	// AppliedIndex is the index applied by now: what is read from now on is at
-	// least as new.
-	AppliedIndex() uint64
+	Open(name string) (PartReader, error)
 	// NewestIndex is the index that contents read until now are at most as new as:
 	// while a replica replays after a crash, what it has is newer than what it has
 	// applied.
@@ -37,13 +34,23 @@ type Reader interface {
 	Close() error
 }
 
+// PartReader reads one part.
+type PartReader interface {
+	// ReadAt fills p from an offset on and returns the index up to which the bytes
+	// have everything; they may be newer. Damaged bytes come by themselves, with
+	// index 0. It reads less than p at a border of what is damaged and, with
+	// io.EOF, at the end.
+	ReadAt(p []byte, off int64) (n int, index uint64, err error)
+	io.Closer
+}
+
 // Writer takes the parts of one checkpoint. One goroutine uses it.
 type Writer interface {
 	// Have tells how many leading bytes of a part are already here and still
 	// good: received at a time when the sender had applied at least Stamp.
 	Have(p Part) (uint64, error)
-	// Write stores bytes of a part that the sender read when it had applied
-	// readAt.
+	// Write stores bytes of a part that have everything up to readAt; with 0 the
+	// sender says that they are damaged: they stand for bytes that it does not have.
 	Write(p Part, offset uint64, data []byte, readAt uint64) error
 	// Finish makes everything received durable and checks it; the set of parts
 	// is complete.

@@ -129,6 +129,8 @@ func (r reader) Next() (raftlog.Part, error) {
 	return raftlog.Part(p), err
 }
 
+func (r reader) Open(name string) (raftlog.PartReader, error) { return r.CheckpointReader.Open(name) }
+
 type writer struct{ *tree.CheckpointWriter }
 
 func (w writer) Have(p raftlog.Part) (uint64, error) { return w.CheckpointWriter.Have(tree.Part(p)) }
