@@ -79,6 +79,7 @@ type Plan struct {
 	SmallDisk  bool          // writes may be refused for want of space
 	QueueOps   int           // operations that a session may answer ahead of the log
 	Diet       diet          // what the threads do most
+	Mends      bool          // damaged pages that are read are mended from other replicas
 	Faults     []Fault
 }
 
@@ -141,6 +142,7 @@ func MakePlan(seed uint64) Plan {
 		p.QueueOps = aheadFlag
 	}
 	p.Diet = []diet{plain, plain, plain, orphans, locks}[rand.New(rand.NewPCG(seed, 6)).IntN(5)]
+	p.Mends = rand.New(rand.NewPCG(seed, 8)).IntN(2) == 0
 	theme := themes[seed%uint64(len(themes))]
 	p.SmallDisk = slices.Contains(theme, FullDisk)
 	at := faultsFrom

@@ -40,11 +40,13 @@ type replica struct {
 	process *process // nil while it is down
 
 	restartAt time.Duration     // while it is down
-	damaged   bool              // bits of its disk were flipped
+	damaged   bool              // bits of its disk were flipped, or it was told of a damaged page
 	old       map[string][]byte // contents some time before that
 	lost      string            // why it never comes back
 	removed   bool
 	cutNext   int // the next start loses power at this call; 0: none
+
+	contentsOnly bool // nothing but contents is damaged
 }
 
 // process is the life of a replica between two starts.
@@ -129,7 +131,7 @@ func (r *replica) goneFor(err error) {
 
 func (p *process) open() (err error) {
 	r, fs := p.r, p.power.fs()
-	if p.tree, err = tree.Open(tree.Config{FS: fs, Dir: "/tree", Cache: r.w.shared, Log: r.w.log, ReserveBytes: reserveBytes, PendingPages: pendingPages}); err != nil {
+	if p.tree, err = tree.Open(tree.Config{FS: fs, Dir: "/tree", Cache: r.w.shared, Log: r.w.log, ReserveBytes: reserveBytes, PendingPages: pendingPages, Repair: mender{p}}); err != nil {
 		return err
 	}
 	p.space = worker.NewSpace(p.tree, r.clock.Now)
@@ -388,6 +390,12 @@ func (m *watched) Lead(term uint64) {
 
 func (m *watched) Install(w raftlog.CheckpointWriter, fence uint64) error {
 	m.p.r.w.counts.Add("window: checkpoint of another replica installed")
+	if d, ok := w.(interface{ Damaged() []tree.BadPage }); !ok {
+		m.p.r.w.fail("checkpoint of a type that tells nothing of damage: %T", w)
+	} else if len(d.Damaged()) > 0 {
+		m.p.r.w.counts.Add("window: damaged pages of a checkpoint are told")
+		m.p.r.damage("/content/")
+	}
 	err := m.Machine.Install(w, fence)
 	if applied, _ := m.Applied(); err == nil && fence > applied {
 		m.p.r.w.counts.Add("window: installed contents newer than their checkpoint")

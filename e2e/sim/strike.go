@@ -254,7 +254,8 @@ func (w *world) flip(f *Fault, r *replica) {
 	if size == 0 {
 		return
 	}
-	r.damaged, w.flipped = true, true
+	r.damage(name)
+	w.flipped = true
 	if strings.Contains(name, "/content/") && f.N/16%2 == 0 {
 		w.spoil(f, r, name, size)
 		return

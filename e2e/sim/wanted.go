@@ -20,6 +20,7 @@ func Wanted() []string {
 		"window: bits flipped in contents",
 		"window: page of contents spoiled",
 		"window: bits flipped in the journal",
+		"window: damaged contents are mended",
 		"window: checkpoint of another replica installed",
 		"window: coordinator down with unanswered operations",
 		"window: coordinator down with work ahead of the log",

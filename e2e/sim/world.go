@@ -141,6 +141,7 @@ func (w *world) live() {
 	w.heal()
 	w.converge("after the faults")
 	w.compareContents()
+	w.scrub()
 	w.lookBack()
 	w.restartAll()
 	w.converge("after a restart from checkpoints")
