@@ -42,7 +42,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 		if d.IsDir() && (d.Name() == ".git" || nestedModule(p)) {
 			return filepath.SkipDir
 		}
-		if d.Type().IsRegular() {
+		if d.Type().IsRegular() && d.Name() != ".git" { // a worktree has a file of that name
 			rel, err := filepath.Rel(root, p)
 			if err != nil {
 				return err
