@@ -90,7 +90,7 @@ func (d *Driver) mountConsumer(r *record) (consumer.Acquisition, error) {
 	if err != nil || a.Mounted {
 		return a, err
 	}
-	if err := mounts.Publish(f, a.Path, false); err != nil {
+	if err := d.consumers().Publish(f, a.Path, false); err != nil {
 		return consumer.Acquisition{}, err
 	}
 	d.step("acquisition mounted")
@@ -107,7 +107,7 @@ func (d *Driver) acquisition(r *record, f *os.File, own []mounts.Mount) (consume
 	}
 	a.Device, a.Inode = st.Dev, st.Ino
 	var err error
-	a.Mounted, err = mounts.PublishedIn(own, f, a.Path)
+	a.Mounted, err = d.consumers().PublishedIn(own, f, a.Path)
 	return a, err
 }
 
@@ -132,7 +132,7 @@ func (d *Driver) Release(ctx context.Context, q consumer.Request) error {
 	case r.AcquiredBy != q.Consumer:
 		return fmt.Errorf("volume %s: %w: %s", r.ID, consumer.ErrHeld, r.AcquiredBy)
 	}
-	if err := mounts.Unpublish(filepath.Join(d.cfg.ConsumerRoot, r.ID)); err != nil {
+	if err := d.unpublish(d.consumers(), r.ID, filepath.Join(d.cfg.ConsumerRoot, r.ID)); err != nil {
 		return consumerError(err)
 	}
 	d.step("acquisition unmounted")

@@ -139,7 +139,6 @@ var (
 	errDeleting  = errors.New("being deleted")
 	errAcquired  = errors.New("acquired by a consumer")
 	errMounted   = errors.New("mounted")
-	errOutside   = errors.New("not below the kubelet's folder")
 	errLost      = errors.New("the volume's folder is gone although its record is there; it is not made anew")
 )
 

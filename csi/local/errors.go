@@ -22,10 +22,10 @@ var answers = []struct {
 	{errAcquired, codes.FailedPrecondition},
 	{errMounted, codes.FailedPrecondition},
 	{errLost, codes.DataLoss},
-	{errOutside, codes.InvalidArgument},
 	{mounts.ErrTaken, codes.AlreadyExists},
 	{mounts.ErrBusy, codes.Aborted},
 	{mounts.ErrTarget, codes.InvalidArgument},
+	{mounts.ErrOutside, codes.InvalidArgument},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},
 }

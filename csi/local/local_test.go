@@ -65,6 +65,9 @@ func (n *node) restart(t *testing.T) {
 
 func (n *node) target(pod string) string { return filepath.Join(n.dir, "kubelet", pod) }
 
+// away takes pvc-1 away from a Pod.
+func (n *node) away(pod string) error { return n.unpublish(n.targets(), "pvc-1", n.target(pod)) }
+
 func (n *node) mustCreate(t *testing.T, name string) string {
 	t.Helper()
 	r, err := n.create(t.Context(), name, 1<<20, 0)
@@ -96,14 +99,14 @@ func TestVolumeLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErr(t, "delete while mounted", n.delete(ctx, id), errMounted)
-	wantErr(t, "target elsewhere", n.publish(ctx, id, filepath.Join(n.dir, "x"), false, false), errOutside)
+	wantErr(t, "target elsewhere", n.publish(ctx, id, filepath.Join(n.dir, "x"), false, false), mounts.ErrOutside)
 	wantErr(t, "another volume at the target", n.publish(ctx, n.mustCreate(t, "pvc-2"), n.target("a"), false, false), mounts.ErrTaken)
 	wantErr(t, "alone", n.publish(ctx, id, n.target("b"), false, true), errMounted)
 	if err := n.publish(ctx, id, n.target("a"), false, true); err != nil {
 		t.Errorf("alone at the same target: %v", err)
 	}
 	n.restart(t)
-	if err := mounts.Unpublish(n.target("a")); err != nil {
+	if err := n.away("a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.publish(ctx, id, n.target("b"), true, false); err != nil {
@@ -112,7 +115,7 @@ func TestVolumeLife(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(n.target("b"), "file")); err != nil || string(b) != "kept" {
 		t.Errorf("file %q, error %v", b, err)
 	}
-	if err := mounts.Unpublish(n.target("b")); err != nil {
+	if err := n.away("b"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -261,7 +264,7 @@ func TestMountElsewhereRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := startNamespace(t, fmt.Sprintf("mount --make-rprivate /; mount --bind %s %s", n.target("a"), mountstest.Folder(t, n.dir, "container")))
-	if err := mounts.Unpublish(n.target("a")); err != nil {
+	if err := n.away("a"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := n.Acquire(ctx, consumer.Request{Volume: id, Consumer: "host"})
@@ -365,7 +368,7 @@ func TestExclusion(t *testing.T) {
 		wg.Wait()
 		switch {
 		case pub == nil && errors.Is(acq, consumer.ErrInUse):
-			if err := mounts.Unpublish(n.target("a")); err != nil {
+			if err := n.away("a"); err != nil {
 				t.Fatal(err)
 			}
 		case acq == nil && errors.Is(pub, errAcquired):

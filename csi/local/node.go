@@ -49,9 +49,6 @@ func (n *Node) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRe
 
 // publish mounts a volume at a target; alone refuses a second target.
 func (d *Driver) publish(ctx context.Context, id, target string, readOnly, alone bool) error {
-	if err := d.checkTarget(target); err != nil {
-		return err
-	}
 	unlock, err := d.busy.Lock(ctx, id)
 	if err != nil {
 		return err
@@ -70,17 +67,17 @@ func (d *Driver) publish(ctx context.Context, id, target string, readOnly, alone
 	}
 	defer f.Close()
 	if alone {
-		if err := publishedNowhereElse(f, target); err != nil {
+		if err := d.publishedNowhereElse(f, target); err != nil {
 			return fmt.Errorf("volume %s: %w", id, err)
 		}
 	}
-	return mounts.Publish(f, target, readOnly)
+	return d.targets().Publish(f, target, readOnly)
 }
 
 // publishedNowhereElse returns errMounted if a volume that is not yet at target is
 // mounted elsewhere.
-func publishedNowhereElse(f *os.File, target string) error {
-	if here, err := mounts.Published(f, target); err != nil || here {
+func (d *Driver) publishedNowhereElse(f *os.File, target string) error {
+	if here, err := d.targets().Published(f, target); err != nil || here {
 		return err
 	}
 	uses, err := mounts.UsesHere(f)
@@ -101,15 +98,15 @@ func (n *Node) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolu
 	case q.TargetPath == "":
 		return nil, status.Error(codes.InvalidArgument, "no target is given")
 	}
-	if err := n.driver.checkTarget(q.TargetPath); err != nil {
-		return nil, toStatus(err)
+	if !validID(q.VolumeId) {
+		return nil, status.Errorf(codes.InvalidArgument, "%.200q is no volume's", q.VolumeId)
 	}
 	unlock, err := n.driver.busy.Lock(ctx, q.VolumeId)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	defer unlock()
-	if err := mounts.Unpublish(q.TargetPath); err != nil {
+	if err := n.driver.unpublish(n.driver.targets(), q.VolumeId, q.TargetPath); err != nil {
 		return nil, toStatus(err)
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
@@ -131,8 +128,8 @@ func (n *Node) NodeGetVolumeStats(_ context.Context, q *csi.NodeGetVolumeStatsRe
 		return nil, toStatus(err)
 	}
 	defer f.Close()
-	here, err := mounts.Published(f, q.VolumePath)
-	if err != nil && !errors.Is(err, mounts.ErrTarget) {
+	here, err := n.driver.targets().Published(f, q.VolumePath)
+	if err != nil && !errors.Is(err, mounts.ErrTarget) && !errors.Is(err, mounts.ErrOutside) {
 		return nil, toStatus(err)
 	}
 	if !here {

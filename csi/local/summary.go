@@ -1,9 +1,6 @@
 package local
 
-import (
-	"fmt"
-	"path/filepath"
-)
+import "tak-os.org/tak-replicated/csi/mounts"
 
 // Summary is what a node's volumes add up to.
 type Summary struct {
@@ -39,12 +36,19 @@ func (d *Driver) Ready() error {
 	return err
 }
 
-// checkTarget refuses what is not below the kubelet's folder: nothing that is
-// mounted elsewhere would reach a Pod.
-func (d *Driver) checkTarget(target string) error {
-	rel, err := filepath.Rel(d.cfg.KubeletDir, target)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." {
-		return fmt.Errorf("target %s: %w %s", target, errOutside, d.cfg.KubeletDir)
+// targets is where Pods' targets lie: nothing that is mounted elsewhere would
+// reach a Pod.
+func (d *Driver) targets() mounts.Root { return mounts.Root(d.cfg.KubeletDir) }
+
+// consumers is where acquired volumes appear.
+func (d *Driver) consumers() mounts.Root { return mounts.Root(d.cfg.ConsumerRoot) }
+
+// unpublish takes a volume away from a target, and no other.
+func (d *Driver) unpublish(from mounts.Root, id, target string) error {
+	all, err := d.volumes.Open(".")
+	if err != nil {
+		return err
 	}
-	return nil
+	defer all.Close()
+	return from.Unpublish(all, id, target)
 }

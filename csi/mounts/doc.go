@@ -4,8 +4,9 @@
 //
 // The kernel's table of mounts ([Parse], [Own]); where a folder is mounted in all
 // mount namespaces that can be seen ([Uses]); bind mounts that are read-only from
-// their first moment ([Bind]); publication at a target and its end, each of which
-// can be repeated ([Publish], [Unpublish]).
+// their first moment ([Bind]); targets that can't be led out of a folder ([Root]);
+// publication at a target and its end, each of which can be repeated
+// ([Root.Publish], [Root.Unpublish]).
 //
 // # What it does not own
 //

@@ -33,10 +33,10 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Mount{
-		{ID: 22, Parent: 27, Device: "0:21", Root: "/", Point: "/proc", Type: "proc"},
+		{ID: 22, Parent: 27, Device: "0:21", Root: "/", Point: "/proc", Type: "proc", Source: "proc"},
 		{ID: 27, Parent: 1, Device: "254:0", Root: "/", Point: "/", Type: "ext4", Shared: true},
 		{ID: 98, Parent: 27, Device: "254:0", Root: "/data/a b", Point: "/mnt/with\ttab\\", Type: "ext4", ReadOnly: true, Shared: true},
-		{ID: 99, Parent: 98, Device: "254:0", Root: "/gone//deleted", Point: "/mnt/x", Type: "ext4"},
+		{ID: 99, Parent: 98, Device: "254:0", Root: "/gone//deleted", Point: "/mnt/x", Type: "ext4", Source: "/dev/vda"},
 	}
 	if !reflect.DeepEqual(table, want) {
 		t.Errorf("table %+v", table)
@@ -110,6 +110,7 @@ func write(t *testing.T, path string) {
 
 func TestPublish(t *testing.T) {
 	dir := mountstest.Dir(t)
+	all := open(t, mountstest.Folder(t, dir, "volumes"))
 	vol := open(t, mountstest.Folder(t, dir, "volumes", "a b"))
 	other := open(t, mountstest.Folder(t, dir, "volumes", "other"))
 	write(t, filepath.Join(vol.Name(), "file"))
@@ -121,33 +122,36 @@ func TestPublish(t *testing.T) {
 	linked := filepath.Join(dir, "link", "1", "mount")
 
 	for i := range 3 {
-		if err := Publish(vol, []string{target, linked, target}[i], false); err != nil {
+		if err := Root(dir).Publish(vol, []string{target, linked, target}[i], false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(target, "file")); err != nil {
 		t.Error(err)
 	}
-	if err := Publish(vol, target, true); !errors.Is(err, ErrTaken) {
+	if err := Root(dir).Publish(vol, target, true); !errors.Is(err, ErrTaken) {
 		t.Errorf("published read-only over read-write: %v", err)
 	}
-	if err := Publish(other, target, false); !errors.Is(err, ErrTaken) {
+	if err := Root(dir).Publish(other, target, false); !errors.Is(err, ErrTaken) {
 		t.Errorf("published another folder: %v", err)
 	}
-	if is, err := Published(vol, linked); !is || err != nil {
+	if is, err := Root(dir).Published(vol, linked); !is || err != nil {
 		t.Errorf("published: %v, error %v", is, err)
 	}
-	if is, err := Published(other, target); is || err != nil {
+	if is, err := Root(dir).Published(other, target); is || err != nil {
 		t.Errorf("another folder is published: %v, error %v", is, err)
 	}
 
 	busy := open(t, filepath.Join(target, "file"))
-	if err := Unpublish(target); !errors.Is(err, ErrBusy) {
+	if err := Root(dir).Unpublish(all, "other", target); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "volume a b, not") {
+		t.Errorf("taken away for another: %v", err)
+	}
+	if err := Root(dir).Unpublish(all, "a b", target); !errors.Is(err, ErrBusy) {
 		t.Errorf("a busy mount: %v", err)
 	}
 	busy.Close()
 	for range 2 {
-		if err := Unpublish(linked); err != nil {
+		if err := Root(dir).Unpublish(all, "a b", linked); err != nil {
 			t.Error(err)
 		}
 	}
@@ -157,7 +161,7 @@ func TestPublish(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(vol.Name(), "file")); err != nil {
 		t.Errorf("unpublishing removed a file: %v", err)
 	}
-	if err := Unpublish(filepath.Join(dir, "no", "such")); err != nil {
+	if err := Root(dir).Unpublish(all, "a b", filepath.Join(dir, "no", "such")); err != nil {
 		t.Error(err)
 	}
 }
@@ -167,7 +171,7 @@ func TestPublishReadOnly(t *testing.T) {
 	vol := open(t, mountstest.Folder(t, dir, "v"))
 	target := filepath.Join(dir, "t")
 	for range 2 {
-		if err := Publish(vol, target, true); err != nil {
+		if err := Root(dir).Publish(vol, target, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,28 +185,106 @@ func TestPublishReadOnly(t *testing.T) {
 // stacked mounts all go.
 func TestUnpublishDeletesNothing(t *testing.T) {
 	dir := mountstest.Dir(t)
-	vol := open(t, mountstest.Folder(t, dir, "v"))
+	all, vol := open(t, mountstest.Folder(t, dir)), open(t, mountstest.Folder(t, dir, "v"))
 	target := mountstest.Folder(t, dir, "t")
 	write(t, filepath.Join(target, "own"))
 	for range 2 {
-		if err := Bind(vol, target, false); err != nil {
+		at := open(t, target)
+		if err := Bind(vol, at, false); err != nil {
 			t.Fatal(err)
 		}
+		at.Close()
 	}
-	if err := Unpublish(target); !errors.Is(err, unix.ENOTEMPTY) {
+	if err := Root(dir).Unpublish(all, "v", target); !errors.Is(err, unix.ENOTEMPTY) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(target, "own")); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []string{"", "x", "/", "/a/../b", "/a/"} {
-		if err := Unpublish(bad); !errors.Is(err, ErrTarget) {
+	for _, bad := range []string{"", "x", "/", "/a/../b", "/a/", "/a\x00b"} {
+		if err := Root(dir).Unpublish(all, "v", bad); !errors.Is(err, ErrTarget) {
 			t.Errorf("%q: %v", bad, err)
 		}
-		if err := Publish(vol, bad, false); !errors.Is(err, ErrTarget) {
+		if err := Root(dir).Publish(vol, bad, false); !errors.Is(err, ErrTarget) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+}
+
+// TestLinksDoNotLeadOut: nothing is mounted, made or removed outside of the root,
+// whatever lies on the way.
+func TestLinksDoNotLeadOut(t *testing.T) {
+	dir := mountstest.Dir(t)
+	root := Root(mountstest.Folder(t, dir, "root"))
+	all, vol := open(t, mountstest.Folder(t, dir, "volumes")), open(t, mountstest.Folder(t, dir, "volumes", "v"))
+	outside := mountstest.Folder(t, dir, "outside")
+	mountstest.Folder(t, dir, "outside", "empty")
+	write(t, filepath.Join(string(root), "file"))
+	for name, to := range map[string]string{"out": outside, "up": "..", "loop": "loop"} {
+		if err := os.Symlink(to, filepath.Join(string(root), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for target, want := range map[string]error{
+		"out/empty": ErrOutside, "up/outside/empty": ErrOutside, "up/outside": ErrOutside, "../outside/empty": ErrOutside, ".": ErrOutside,
+		"out": ErrTarget, "loop/x": ErrTarget, "file/x": ErrTarget, "file": ErrTarget, "dir/" + strings.Repeat("x", 256): ErrTarget, strings.Repeat("x/", 5000) + "x": ErrTarget,
+	} {
+		if strings.HasPrefix(target, "dir") {
+			mountstest.Folder(t, string(root), "dir")
+		}
+		path := filepath.Join(string(root), target)
+		if err := root.Publish(vol, path, false); !errors.Is(err, want) {
+			t.Errorf("publish at %.40s: %v", target, err)
+		}
+		if err := root.Unpublish(all, "v", path); err == nil {
+			t.Errorf("unpublish at %.40s: no error", target)
+		}
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+		t.Errorf("outside there is %v, error %v", left, err)
+	}
+}
+
+// TestLinksThatCome races publication against somebody who swaps the folder above
+// the target for a link: nothing ever appears behind it.
+func TestLinksThatCome(t *testing.T) {
+	dir := mountstest.Dir(t)
+	root := Root(mountstest.Folder(t, dir, "root"))
+	all, vol := open(t, mountstest.Folder(t, dir, "volumes")), open(t, mountstest.Folder(t, dir, "volumes", "v"))
+	outside := mountstest.Folder(t, dir, "outside")
+	pod, aside, link := mountstest.Folder(t, string(root), "pod"), filepath.Join(string(root), "aside"), filepath.Join(string(root), "link")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			_ = os.Rename(pod, aside)
+			_ = os.Rename(link, pod)
+			_ = os.Rename(pod, link)
+			_ = os.Rename(aside, pod)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	target := filepath.Join(pod, "mount")
+	made := 0
+	for range 500 {
+		if root.Publish(vol, target, false) == nil {
+			made++
+		}
+		_ = root.Unpublish(all, "v", target)
+		if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
+			t.Fatalf("outside there is %v, error %v", left, err)
+		}
+	}
+	close(stop)
+	<-stopped
+	t.Logf("published %d times of 500", made)
 }
 
 // TestUses sees mounts here, of folders below, in another namespace, and in one
@@ -244,7 +326,7 @@ func TestUses(t *testing.T) {
 		t.Errorf("after the namespace ended it is mounted at %s", got)
 	}
 
-	if err := Bind(vol, point, false); err != nil {
+	if err := Bind(vol, open(t, point), false); err != nil {
 		t.Fatal(err)
 	}
 	if got := uses(); got != "here /point" {

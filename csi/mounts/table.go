@@ -25,6 +25,8 @@ type Mount struct {
 	// Shared says that mounts below it propagate to its peers.
 	Shared bool
 	Type   string
+	// Source is what its maker called it.
+	Source string
 }
 
 // lineBytesMost bounds a line: two paths, escaped, and options.
@@ -65,7 +67,7 @@ func parseLine(line string) (Mount, error) {
 	if err != nil {
 		return Mount{}, errLine
 	}
-	m := Mount{ID: id, Parent: parent, Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: kind[0]}
+	m := Mount{ID: id, Parent: parent, Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: kind[0], Source: unescape(kind[1])}
 	for o := range strings.SplitSeq(fields[5], ",") {
 		m.ReadOnly = m.ReadOnly || o == "ro"
 	}

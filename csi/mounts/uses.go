@@ -50,6 +50,17 @@ func (p place) of(m Mount) bool {
 	return root == p.root || strings.HasPrefix(root, strings.TrimSuffix(p.root, "/")+"/")
 }
 
+// child is the name of the folder in the place in which what m mounts lies; "" if
+// it lies elsewhere.
+func (p place) child(m Mount) string {
+	if !p.of(m) {
+		return ""
+	}
+	rel := strings.TrimPrefix(strings.TrimPrefix(m.Root, strings.TrimSuffix(p.root, "/")), "/")
+	name, _, _ := strings.Cut(strings.TrimSuffix(rel, "//deleted"), "/")
+	return name
+}
+
 // Use is a place where a folder, or one below it, is mounted.
 type Use struct {
 	Point string

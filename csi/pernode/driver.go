@@ -114,7 +114,6 @@ func (d *Driver) Close() {
 var (
 	errHandle   = errors.New("not a DNS-1123 subdomain")
 	errNoAnswer = errors.New("the API server does not answer")
-	errOutside  = errors.New("not below the kubelet's folder")
 	errMounted  = errors.New("mounted")
 	errNoCopy   = errors.New("no copy on this node")
 )
@@ -149,14 +148,20 @@ func (d *Driver) write(r *record) error {
 // check refuses handles and targets that nothing can be done with.
 func (d *Driver) check(handle, target string) error {
 	if !names.Subdomain(handle) {
-		return fmt.Errorf("handle %q: %w", handle, errHandle)
+		return fmt.Errorf("handle %.200q: %w", handle, errHandle)
 	}
-	rel, err := filepath.Rel(d.cfg.KubeletDir, target)
-	if err != nil || !filepath.IsLocal(rel) || rel == "." {
-		return fmt.Errorf("target %s: %w %s", target, errOutside, d.cfg.KubeletDir)
+	t, err := d.targets().Open(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return nil
+	if err == nil {
+		t.Close()
+	}
+	return err
 }
+
+// targets is where Pods' targets lie.
+func (d *Driver) targets() mounts.Root { return mounts.Root(d.cfg.KubeletDir) }
 
 // folder opens a copy's folder.
 func (d *Driver) folder(handle, uid string) (*os.File, error) {

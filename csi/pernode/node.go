@@ -104,7 +104,7 @@ func (n *Node) NodeGetVolumeStats(_ context.Context, q *csi.NodeGetVolumeStatsRe
 		return nil, status.Error(codes.InvalidArgument, "no path is given")
 	}
 	f, err := n.driver.published(q.VolumeId, q.VolumePath)
-	if errors.Is(err, mounts.ErrTarget) {
+	if errors.Is(err, mounts.ErrTarget) || errors.Is(err, mounts.ErrOutside) {
 		err = errNoCopy
 	}
 	if err != nil {

@@ -323,9 +323,14 @@ func TestDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := mountstest.Folder(t, n.dir, "elsewhere")
-	if err := mounts.Bind(f, elsewhere, false); err != nil {
+	at, err := os.Open(elsewhere)
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := mounts.Bind(f, at, false); err != nil {
+		t.Fatal(err)
+	}
+	at.Close()
 	f.Close()
 	if err := look(); !errors.Is(err, errMounted) || n.copiesLeft(t) != "example-store/uid-a" {
 		t.Errorf("while mounted: %q, error %v", n.copiesLeft(t), err)
@@ -512,7 +517,7 @@ func TestHostileHandles(t *testing.T) {
 	for _, target := range []string{"/x", filepath.Join(n.dir, "kubelet"), filepath.Join(n.dir, "kubelet/../x")} {
 		p := n.want(t, pod1)
 		p.target = target
-		if err := n.publish(t.Context(), p); !errors.Is(err, errOutside) {
+		if err := n.publish(t.Context(), p); !errors.Is(err, mounts.ErrOutside) {
 			t.Errorf("target %s: %v", target, err)
 		}
 	}

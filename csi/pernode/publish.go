@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"tak-os.org/tak-replicated/csi/mounts"
 	"tak-os.org/tak-replicated/csi/names"
 )
 
@@ -139,7 +138,7 @@ func (d *Driver) mount(p publication, pv PV) error {
 	}
 	defer f.Close()
 	d.step("copy made")
-	if err := mounts.Publish(f, p.target, p.readOnly); err != nil {
+	if err := d.targets().Publish(f, p.target, p.readOnly); err != nil {
 		return err
 	}
 	d.step("mounted")
@@ -159,7 +158,7 @@ func (d *Driver) giveBack(p publication, before *record) error {
 	}
 	f, err := d.folder(p.handle, r.PV.UID)
 	if err == nil {
-		there, err := mounts.Published(f, p.target)
+		there, err := d.targets().Published(f, p.target)
 		f.Close()
 		if err != nil || there {
 			return err
@@ -180,7 +179,12 @@ func (d *Driver) unpublish(ctx context.Context, handle, target string) error {
 		return err
 	}
 	defer unlock()
-	if err := mounts.Unpublish(target); err != nil {
+	all, err := d.copies.Open(".")
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	if err := d.targets().Unpublish(all, handle, target); err != nil {
 		return err
 	}
 	d.step("unmounted")
@@ -206,7 +210,7 @@ func (d *Driver) unpublish(ctx context.Context, handle, target string) error {
 // published opens the copy if it is what is mounted at a path.
 func (d *Driver) published(handle, path string) (*os.File, error) {
 	if !names.Subdomain(handle) {
-		return nil, fmt.Errorf("handle %q: %w", handle, errHandle)
+		return nil, fmt.Errorf("handle %.200q: %w", handle, errHandle)
 	}
 	r, err := d.read(handle)
 	if err != nil {
@@ -219,7 +223,7 @@ func (d *Driver) published(handle, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	there, err := mounts.Published(f, path)
+	there, err := d.targets().Published(f, path)
 	if err == nil && !there {
 		err = fmt.Errorf("handle %s at %s: %w", handle, path, errNoCopy)
 	}

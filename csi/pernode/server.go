@@ -35,7 +35,6 @@ var answers = []struct {
 }{
 	{errNoAnswer, codes.Unavailable},
 	{errHandle, codes.InvalidArgument},
-	{errOutside, codes.InvalidArgument},
 	{errNoCopy, codes.NotFound},
 	{ErrNoPV, codes.NotFound},
 	{ErrManyPVs, codes.FailedPrecondition},
@@ -43,6 +42,7 @@ var answers = []struct {
 	{mounts.ErrTaken, codes.AlreadyExists},
 	{mounts.ErrBusy, codes.Aborted},
 	{mounts.ErrTarget, codes.InvalidArgument},
+	{mounts.ErrOutside, codes.InvalidArgument},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"tak-os.org/tak-replicated/csi/names"
 	"tak-os.org/tak-replicated/csi/server"
 )
 
@@ -122,11 +123,14 @@ func (n *Node) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolu
 
 // NodeGetVolumeStats tells how full the volume is.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := checkHandle(q.VolumeId); err != nil {
+		return nil, err
+	}
 	switch {
-	case q.VolumeId == "" || q.VolumePath == "":
-		return nil, status.Error(codes.InvalidArgument, "no volume id or no path is given")
+	case q.VolumePath == "":
+		return nil, status.Error(codes.InvalidArgument, "no path is given")
 	case !filepath.IsAbs(q.VolumePath):
-		return nil, status.Errorf(codes.NotFound, "nothing is mounted at %q", q.VolumePath)
+		return nil, status.Errorf(codes.NotFound, "nothing is mounted at %.200q", q.VolumePath)
 	}
 	u, err := n.mounts.Usage(ctx, q.VolumeId, q.VolumePath)
 	if err != nil {
@@ -154,16 +158,28 @@ func checkNode(handle string, c *csi.VolumeCapability, paths map[string]string) 
 }
 
 func checkPaths(handle string, paths map[string]string) error {
-	if handle == "" {
-		return status.Error(codes.InvalidArgument, "no volume id is given")
+	if err := checkHandle(handle); err != nil {
+		return err
 	}
 	for what, path := range paths {
 		switch {
 		case path == "":
 			return status.Errorf(codes.InvalidArgument, "no %s path is given", what)
 		case !filepath.IsAbs(path):
-			return status.Errorf(codes.InvalidArgument, "%s path %q is not absolute", what, path)
+			return status.Errorf(codes.InvalidArgument, "%s path %.200q is not absolute", what, path)
 		}
+	}
+	return nil
+}
+
+// checkHandle refuses what can't be the name of a volume's object: it is part of
+// requests to the API server and of paths.
+func checkHandle(handle string) error {
+	switch {
+	case handle == "":
+		return status.Error(codes.InvalidArgument, "no volume id is given")
+	case !names.Subdomain(handle):
+		return status.Errorf(codes.InvalidArgument, "volume id %.200q is no volume's: it has to be a DNS-1123 subdomain", handle)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 //	DELETE /v1/mounts?mountpoint=PATH[&detach=true]
 //	                    answers when it is unmounted; 409 with the holders when it
 //	                    is busy, unless detach
+//	                    (POST and DELETE: not from an owner that serves a kubelet)
 //	GET    /v1/health   a Health
 //	GET    /v1/metrics  the serving process's metrics, for its keeper to show
 //
@@ -67,9 +68,11 @@ var ErrConflict = errors.New("another mount is there")
 func (o *Owner) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+pathMounts, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, specBytesMost))
-		if err != nil {
-			answer(w, nil, boot.Usagef("mount request: %v", err))
+		if !o.anywhere(w) {
+			return
+		}
+		body, ok := readBody(w, r, specBytesMost)
+		if !ok {
 			return
 		}
 		spec, err := parseSpec(body)
@@ -82,6 +85,9 @@ func (o *Owner) handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+pathMounts, func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Mounts(), nil) })
 	mux.HandleFunc("DELETE "+pathMounts, func(w http.ResponseWriter, r *http.Request) {
+		if !o.anywhere(w) {
+			return
+		}
 		q := r.URL.Query()
 		err := o.Unmount(r.Context(), q.Get("mountpoint"), q.Get("detach") == "true")
 		answer(w, struct{}{}, err)
@@ -92,6 +98,17 @@ func (o *Owner) handler() http.Handler {
 	}
 	o.handleStaging(mux)
 	return o.onceResumed(mux)
+}
+
+// anywhere reports whether this owner mounts where it is told; false when it has
+// answered already. One that serves a kubelet does not: its callers have no rights,
+// and get nothing but that kubelet's paths.
+func (o *Owner) anywhere(w http.ResponseWriter) bool {
+	if o.places.Kubelet == "" {
+		return true
+	}
+	answer(w, nil, boot.Usagef("this owner mounts below %s only: stage and publish", o.places.Kubelet))
+	return false
 }
 
 // onceResumed has every request but those for health and metrics wait until this process knows

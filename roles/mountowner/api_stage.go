@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"tak-os.org/tak-replicated/roles/boot"
 )
@@ -13,14 +14,15 @@ import (
 // The part of the API that a node's frontend uses, version 1:
 //
 //	PUT    /v1/stage                     a StageRequest; answers a Status
-//	DELETE /v1/stage?path=PATH
+//	DELETE /v1/stage?path=PATH[&volume=NAME]
 //	PUT    /v1/publish                   a PublishRequest; 424 when it has to be staged first
-//	DELETE /v1/publish?path=PATH
-//	GET    /v1/stats?path=PATH           a Usage
+//	DELETE /v1/publish?path=PATH[&volume=NAME]
+//	GET    /v1/stats?path=PATH[&volume=NAME]
+//	                                     a Usage
 //	PUT    /v1/credentials?volume=NAME   Credentials, renewed
 //
 // All can be repeated. 409 says that a mount is in use or another one is there,
-// 423 that another node owns the volume.
+// 423 that another node owns the volume. Without a name any volume is meant.
 const (
 	pathStage       = "/v1/stage"
 	pathPublish     = "/v1/publish"
@@ -30,9 +32,8 @@ const (
 
 func (o *Owner) handleStaging(mux *http.ServeMux) {
 	mux.HandleFunc("PUT "+pathStage, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytesMost))
-		if err != nil {
-			answer(w, nil, boot.Usagef("stage request: %v", err))
+		body, ok := readBody(w, r, requestBytesMost)
+		if !ok {
 			return
 		}
 		q, err := parseStage(body)
@@ -44,7 +45,7 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 		answer(w, st, err)
 	})
 	mux.HandleFunc("DELETE "+pathStage, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, o.Unstage(r.Context(), r.URL.Query().Get("path")))
+		answer(w, struct{}{}, o.Unstage(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path")))
 	})
 	mux.HandleFunc("PUT "+pathPublish, func(w http.ResponseWriter, r *http.Request) {
 		var q PublishRequest
@@ -54,10 +55,10 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 		answer(w, struct{}{}, o.Publish(r.Context(), q))
 	})
 	mux.HandleFunc("DELETE "+pathPublish, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, o.Unpublish(r.Context(), r.URL.Query().Get("path")))
+		answer(w, struct{}{}, o.Unpublish(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path")))
 	})
 	mux.HandleFunc("GET "+pathStats, func(w http.ResponseWriter, r *http.Request) {
-		u, err := o.Stats(r.Context(), r.URL.Query().Get("path"))
+		u, err := o.Stats(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path"))
 		answer(w, u, err)
 	})
 	mux.HandleFunc("PUT "+pathCredentials, func(w http.ResponseWriter, r *http.Request) {
@@ -76,9 +77,29 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 	})
 }
 
+// bodyPatience is how long a caller may take to send a request's body.
+const bodyPatience = 10 * time.Second
+
+// readBody reads a request's body; false when it has answered already.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, bool) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyPatience))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if err != nil {
+		answer(w, nil, boot.Usagef("request: %v", err))
+		return nil, false
+	}
+	_ = c.SetReadDeadline(time.Time{}) // what is done with it may take longer
+	return body, true
+}
+
 // decode reads a request's body; false when it has answered already.
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, requestBytesMost)).Decode(into)
+	body, ok := readBody(w, r, requestBytesMost)
+	if !ok {
+		return false
+	}
+	err := json.Unmarshal(body, into)
 	if err != nil {
 		answer(w, nil, boot.Usagef("request: %v", err))
 	}
@@ -92,8 +113,8 @@ func (c *Client) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 }
 
 // Unstage ends a volume's mount.
-func (c *Client) Unstage(ctx context.Context, path string) error {
-	return c.call(ctx, http.MethodDelete, pathStage+"?"+url.Values{"path": {path}}.Encode(), nil, nil)
+func (c *Client) Unstage(ctx context.Context, volume, path string) error {
+	return c.call(ctx, http.MethodDelete, pathStage+"?"+url.Values{"path": {path}, "volume": {volume}}.Encode(), nil, nil)
 }
 
 // Publish makes a staged volume appear at a target.
@@ -102,14 +123,14 @@ func (c *Client) Publish(ctx context.Context, q PublishRequest) error {
 }
 
 // Unpublish takes it away from there.
-func (c *Client) Unpublish(ctx context.Context, target string) error {
-	return c.call(ctx, http.MethodDelete, pathPublish+"?"+url.Values{"path": {target}}.Encode(), nil, nil)
+func (c *Client) Unpublish(ctx context.Context, volume, target string) error {
+	return c.call(ctx, http.MethodDelete, pathPublish+"?"+url.Values{"path": {target}, "volume": {volume}}.Encode(), nil, nil)
 }
 
 // Stats tells how full the volume at a path is.
-func (c *Client) Stats(ctx context.Context, path string) (*Usage, error) {
+func (c *Client) Stats(ctx context.Context, volume, path string) (*Usage, error) {
 	var u Usage
-	return &u, c.call(ctx, http.MethodGet, pathStats+"?"+url.Values{"path": {path}}.Encode(), nil, &u)
+	return &u, c.call(ctx, http.MethodGet, pathStats+"?"+url.Values{"path": {path}, "volume": {volume}}.Encode(), nil, &u)
 }
 
 // Refresh replaces the credentials of a staged volume.

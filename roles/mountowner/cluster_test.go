@@ -233,9 +233,11 @@ func (n *node) publish(target string, readOnly bool) error {
 	return n.Publish(n.v.t.Context(), PublishRequest{Volume: "pvc-1", Staging: n.path("staging"), Target: n.path(target), ReadOnly: readOnly})
 }
 
-func (n *node) unpublish(target string) error { return n.Unpublish(n.v.t.Context(), n.path(target)) }
+func (n *node) unpublish(target string) error {
+	return n.Unpublish(n.v.t.Context(), "pvc-1", n.path(target))
+}
 
-func (n *node) unstage() error { return n.Unstage(n.v.t.Context(), n.path("staging")) }
+func (n *node) unstage() error { return n.Unstage(n.v.t.Context(), "pvc-1", n.path("staging")) }
 
 // sh runs a script in another process, which may use the mounts.
 func (n *node) sh(format string, args ...any) (string, error) {
@@ -284,11 +286,11 @@ func TestStageAndPublish(t *testing.T) {
 	if err := n.publish("pods/b", false); !errors.Is(err, ErrConflict) {
 		t.Errorf("publish a read-only target again, writable: %v", err)
 	}
-	u, err := n.Stats(t.Context(), n.path("pods/a"))
+	u, err := n.Stats(t.Context(), "pvc-1", n.path("pods/a"))
 	if err != nil || u.Abnormal != "" || u.Bytes == 0 || u.Inodes == 0 {
 		t.Errorf("usage %+v, %v", u, err)
 	}
-	if _, err := n.Stats(t.Context(), n.path("pods")); !errors.Is(err, ErrNotMounted) {
+	if _, err := n.Stats(t.Context(), "pvc-1", n.path("pods")); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("usage of a bare folder: %v", err)
 	}
 	var busy *BusyError
@@ -351,7 +353,7 @@ func TestBareFoldersAreGuarded(t *testing.T) {
 		t.Error("removed a folder with something in it")
 	}
 	for _, path := range []string{"/etc", n.dir, n.path("pods/../.."), "relative"} {
-		if err := n.Unpublish(t.Context(), path); !boot.IsUsage(err) {
+		if err := n.Unpublish(t.Context(), "pvc-1", path); !boot.IsUsage(err) {
 			t.Errorf("unpublish %s: %v", path, err)
 		}
 	}
@@ -371,7 +373,7 @@ func TestDeadMountIsReplaced(t *testing.T) {
 		t.Fatalf("the dead mount answers %v", err)
 	}
 	n.start()
-	if u, err := n.Stats(t.Context(), n.path("pods/a")); err != nil || u.Abnormal == "" {
+	if u, err := n.Stats(t.Context(), "pvc-1", n.path("pods/a")); err != nil || u.Abnormal == "" {
 		t.Errorf("usage of a dead mount: %+v %v", u, err)
 	}
 	if err := n.publish("pods/a", false); !errors.Is(err, ErrNotStaged) {
@@ -427,7 +429,7 @@ func TestHungQuorum(t *testing.T) {
 		}
 	}
 	bounded("stats", func() error {
-		u, err := n.Stats(t.Context(), n.path("pods/a"))
+		u, err := n.Stats(t.Context(), "pvc-1", n.path("pods/a"))
 		if err == nil && u.Abnormal == "" {
 			err = fmt.Errorf("usage %+v", u)
 		}
@@ -437,7 +439,7 @@ func TestHungQuorum(t *testing.T) {
 	bounded("unstage", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		err := n.Unstage(ctx, n.path("staging"))
+		err := n.Unstage(ctx, "pvc-1", n.path("staging"))
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil // a process still has the volume: the kubelet asks again
 		}

@@ -93,7 +93,7 @@ func (n *node) awaitServed() {
 	t := n.v.t
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		u, err := n.Stats(t.Context(), n.path("pods/keep"))
+		u, err := n.Stats(t.Context(), "pvc-1", n.path("pods/keep"))
 		if err == nil && u.Abnormal == "" {
 			return
 		}

@@ -160,7 +160,7 @@ func (o *Owner) mountKernel(spec Spec) (*kernel.Mount, error) {
 		return nil, err
 	}
 	return kernel.New(kernel.Options{
-		ID: spec.Mountpoint, Dir: spec.Mountpoint, FSName: "tak-replicated:" + spec.Volume, Subtype: boot.Name,
+		ID: spec.Mountpoint, Dir: spec.Mountpoint, FSName: sourcePrefix + spec.Volume, Subtype: boot.Name,
 		ReadOnly: spec.ReadOnly, Spec: text, Link: o.link, Log: o.log,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"tak-os.org/tak-replicated/csi/mounts"
 	"tak-os.org/tak-replicated/fusefs/fsop"
 	"tak-os.org/tak-replicated/fusefs/kernel"
+	"tak-os.org/tak-replicated/roles/boot"
 )
 
 // PublishRequest asks for a staged volume at a Pod's path.
@@ -29,9 +30,19 @@ var ErrNotStaged = errors.New("not staged by this owner")
 // Publish makes a staged volume appear at a target. It can be repeated; a dead
 // mount at the target is replaced.
 func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
-	if err := errors.Join(o.below(q.Staging), o.below(q.Target)); err != nil {
+	from, err := o.open(q.Staging)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", q.Staging, ErrNotStaged)
+	}
+	if err != nil {
 		return err
 	}
+	defer from.Close()
+	t, err := o.open(q.Target)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
 	unlock, err := o.busy.Lock(ctx, q.Target)
 	if err != nil {
 		return err
@@ -40,6 +51,9 @@ func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
 	staged, err := o.staged(q)
 	if err != nil {
 		return err
+	}
+	if o.mounted(q.Target) != nil {
+		return fmt.Errorf("%s: %w: a volume is staged there", q.Target, ErrConflict)
 	}
 	top, err := topOf(q.Target)
 	if err != nil {
@@ -51,19 +65,13 @@ func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
 		}
 		return nil
 	}
-	if top.kind == ours && o.serves(top.Device) {
-		return fmt.Errorf("%s: %w: another volume is published there", q.Target, ErrConflict)
-	}
-	if err := takeDead(q.Target); err != nil {
+	if err := o.takeDead(q.Target, q.Volume); err != nil {
 		return err
 	}
-	if err := os.Mkdir(q.Target, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := guard(t); err != nil {
 		return err
 	}
-	if err := guard(q.Target); err != nil {
-		return err
-	}
-	return bind(q.Staging, q.Target, q.ReadOnly)
+	return bind(from, t, q.ReadOnly)
 }
 
 // staged returns the mount at the staging path if it serves that volume.
@@ -97,88 +105,104 @@ func (o *Owner) serves(device string) bool {
 	return false
 }
 
-// bind mounts what is at source at target, read-only from its first moment if
+// bind mounts what is at one place at another, read-only from its first moment if
 // asked. It makes no request to the filesystem: its server is this process.
-func bind(source, target string, readOnly bool) error {
-	fd, err := unix.Open(source, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func bind(from, to *mounts.Target, readOnly bool) error {
+	source, err := from.Folder()
 	if err != nil {
-		return &os.PathError{Op: "open", Path: source, Err: err}
+		return err
 	}
-	dir := os.NewFile(uintptr(fd), source)
-	defer dir.Close()
-	return mounts.Bind(dir, target, readOnly)
+	defer source.Close()
+	target, err := to.Folder()
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	return mounts.Bind(source, target, readOnly)
 }
+
+// guardName is what a guard's mount is called.
+const guardName = boot.Name
 
 // guard makes sure that a bare folder can't be written: whatever looks at it when
 // the volume is not mounted there meets an empty read-only filesystem.
-func guard(path string) error {
-	top, err := topOf(path)
+func guard(t *mounts.Target) error {
+	top, err := topOf(t.Path)
 	if err != nil || top.kind != nothing {
 		return err
 	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
-		return err
+	if err := t.Mkdir(0o750); err != nil {
+		return placeError(err)
 	}
-	if err := unix.Mount("tak-replicated", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555"); err != nil {
-		return fmt.Errorf("guard %s: %w", path, err)
+	at, err := t.Folder()
+	if err != nil {
+		return placeError(err)
+	}
+	defer at.Close()
+	if err := unix.Mount(guardName, fmt.Sprintf("/proc/self/fd/%d", at.Fd()), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=2,mode=0555"); err != nil {
+		return fmt.Errorf("guard %s: %w", t.Path, err)
 	}
 	return nil
 }
 
 // unguard takes the guard away.
-func unguard(path string) error {
+func unguard(t *mounts.Target) error {
 	for {
-		top, err := topOf(path)
+		top, err := topOf(t.Path)
 		switch {
 		case err != nil:
 			return err
 		case top.kind != guarding:
 			return nil
 		}
-		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unguard %s: %w", path, err)
+		if err := t.Unmount(unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("guard: %w", err)
 		}
 	}
 }
 
 // Unpublish takes a volume away from a target, and the empty folder. What is gone
 // is fine. The error is a *BusyError while a process uses it, unless the volume
-// does not answer: then the target is let go of at once.
-func (o *Owner) Unpublish(ctx context.Context, target string) error {
-	if err := o.below(target); err != nil {
+// does not answer: then the target is let go of at once; ErrConflict when another
+// volume is there, or one that is staged and not published. An empty volume is any.
+func (o *Owner) Unpublish(ctx context.Context, volume, target string) error {
+	t, err := o.open(target)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
+	defer t.Close()
 	unlock, err := o.busy.Lock(ctx, target)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if o.mounted(target) != nil {
+		return fmt.Errorf("%s: %w: a volume is staged there", target, ErrConflict)
+	}
 	for {
 		top, err := topOf(target)
+		switch {
+		case err != nil:
+			return err
+		case top.kind == foreign:
+			return fmt.Errorf("%s: %w: of type %s", target, ErrConflict, top.Type)
+		case top.kind == ours && !top.of(volume):
+			return fmt.Errorf("%s: %w: volume %s is published there", target, ErrConflict, top.volume())
+		case top.kind == ours:
+			err = o.unbind(ctx, target, top.Device)
+		case top.kind == guarding:
+			err = unguard(t)
+		default:
+			// A folder only, an empty one, and nothing is mounted there.
+			return t.Rmdir()
+		}
 		if err != nil {
 			return err
 		}
-		switch top.kind {
-		case foreign:
-			return fmt.Errorf("%s: %w: of type %s", target, ErrConflict, top.Type)
-		case ours:
-			if err := o.unbind(ctx, target, top.Device); err != nil {
-				return err
-			}
-			continue
-		case guarding:
-			if err := unguard(target); err != nil {
-				return err
-			}
-			continue
-		}
-		break
 	}
-	// Rmdir, not Remove: a folder only, an empty one, and nothing is mounted there.
-	if err := unix.Rmdir(target); err != nil && err != unix.ENOENT {
-		return &os.PathError{Op: "rmdir", Path: target, Err: err}
-	}
-	return nil
 }
 
 func (o *Owner) unbind(ctx context.Context, target, device string) error {
@@ -242,17 +266,17 @@ type Usage struct {
 	Abnormal string `json:"abnormal,omitempty"`
 }
 
-// Stats tells how full the volume at a path is. It is bounded in time: a volume
+// Stats tells how full the volume at a path is; an empty volume is any. It is bounded in time: a volume
 // that does not answer is Abnormal.
-func (o *Owner) Stats(ctx context.Context, path string) (*Usage, error) {
-	if err := o.below(path); err != nil {
+func (o *Owner) Stats(ctx context.Context, volume, path string) (*Usage, error) {
+	if err := o.check(path); err != nil {
 		return nil, err
 	}
 	top, err := topOf(path)
 	if err != nil {
 		return nil, err
 	}
-	if top.kind != ours {
+	if top.kind != ours || !top.of(volume) {
 		return nil, fmt.Errorf("%s: %w", path, ErrNotMounted)
 	}
 	m := o.byDevice(top.Device)

@@ -8,11 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
-	"tak-os.org/tak-replicated/csi/mounts"
+	"tak-os.org/tak-replicated/csi/names"
 	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/raftlog/transport/pki"
 	"tak-os.org/tak-replicated/roles/boot"
@@ -51,23 +50,10 @@ func parseStage(b []byte) (StageRequest, error) {
 	if err := json.Unmarshal(b, &q); err != nil {
 		return q, fmt.Errorf("stage request: %w", err)
 	}
-	if strings.ContainsRune(q.Volume, '/') || q.Volume == "." || q.Volume == ".." {
-		return q, fmt.Errorf("stage request: volume %q", q.Volume)
+	if !names.Subdomain(q.Volume) {
+		return q, fmt.Errorf("stage request: %.200q is no volume's name", q.Volume)
 	}
 	return q, q.Credentials.validate()
-}
-
-// below refuses a path that is not the kubelet's.
-func (o *Owner) below(path string) error {
-	switch {
-	case o.places.Kubelet == "":
-		return boot.Usagef("this owner has no kubelet directory")
-	case !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsRune(path, 0):
-		return boot.Usagef("%q is not a clean absolute path", path)
-	case !strings.HasPrefix(path, o.places.Kubelet+"/"):
-		return boot.Usagef("%s is not below the kubelet directory %s", path, o.places.Kubelet)
-	}
-	return nil
 }
 
 // trustOf is where a volume's credentials are kept for the serving process and
@@ -96,9 +82,11 @@ func (o *Owner) Refresh(volume string, c Credentials) error {
 // replaced. The error is ErrConflict for another mount, *client.OwnedError when
 // another node owns the volume.
 func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
-	if err := o.below(q.Mountpoint); err != nil {
+	t, err := o.open(q.Mountpoint)
+	if err != nil {
 		return nil, err
 	}
+	defer t.Close()
 	unlock, err := o.busy.Lock(ctx, q.Mountpoint)
 	if err != nil {
 		return nil, err
@@ -108,16 +96,16 @@ func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	if err := o.Refresh(q.Volume, q.Credentials); err != nil {
+	if err := o.clear(ctx, q.Spec); err != nil {
 		return nil, err
 	}
-	if err := o.clear(ctx, q.Spec); err != nil {
+	if err := o.Refresh(q.Volume, q.Credentials); err != nil {
 		return nil, err
 	}
 	if m := o.mounted(q.Mountpoint); m != nil {
 		q.Spec = m.spec
 	}
-	if err := guard(q.Mountpoint); err != nil {
+	if err := guard(t); err != nil {
 		return nil, err
 	}
 	return o.Mount(ctx, q.Spec)
@@ -147,7 +135,7 @@ func (o *Owner) clear(ctx context.Context, spec Spec) error {
 			return err
 		}
 	}
-	return takeDead(spec.Mountpoint)
+	return o.takeDead(spec.Mountpoint, spec.Volume)
 }
 
 // alive reports whether the mount's session may still answer.
@@ -172,19 +160,23 @@ func (o *Owner) endMount(ctx context.Context, m *mount) error {
 	}
 }
 
-// takeDead takes mounts of this program away that no process serves: their users
-// get ENOTCONN, as they do already.
-func takeDead(path string) error {
+// takeDead takes mounts of a volume away that no process serves: their users get
+// ENOTCONN, as they do already. It is not for those that are served.
+func (o *Owner) takeDead(path, volume string) error {
 	for {
 		top, err := topOf(path)
 		if err != nil {
 			return err
 		}
-		switch top.kind {
-		case nothing, guarding:
+		switch {
+		case top.kind == nothing, top.kind == guarding:
 			return nil
-		case foreign:
+		case top.kind == foreign:
 			return fmt.Errorf("%s: %w: of type %s", path, ErrConflict, top.Type)
+		case o.serves(top.Device):
+			return fmt.Errorf("%s: %w: volume %s is published there", path, ErrConflict, top.volume())
+		case !top.of(volume):
+			return fmt.Errorf("%s: %w: volume %s was there", path, ErrConflict, top.volume())
 		}
 		if err := kernel.Detach(path); err != nil {
 			return err
@@ -193,25 +185,34 @@ func takeDead(path string) error {
 }
 
 // Unstage ends a volume's mount. What is not mounted is fine. The error is a
-// *BusyError while the mount is in use, or published.
-func (o *Owner) Unstage(ctx context.Context, path string) error {
-	if err := o.below(path); err != nil {
+// *BusyError while the mount is in use, or published, and ErrConflict when another
+// volume is there, or this one but published. An empty volume is any.
+func (o *Owner) Unstage(ctx context.Context, volume, path string) error {
+	t, err := o.open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
+	defer t.Close()
 	unlock, err := o.busy.Lock(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if m := o.mounted(path); m != nil {
+		if volume != "" && m.spec.Volume != volume {
+			return fmt.Errorf("%s: %w: volume %s is staged there", path, ErrConflict, m.spec.Volume)
+		}
 		if err := o.unmountStaged(ctx, m, path); err != nil {
 			return err
 		}
 	}
-	if err := takeDead(path); err != nil {
+	if err := o.takeDead(path, volume); err != nil {
 		return err
 	}
-	return unguard(path)
+	return unguard(t)
 }
 
 func (o *Owner) unmountStaged(ctx context.Context, m *mount, path string) error {
@@ -251,50 +252,4 @@ func (o *Owner) mounted(path string) *mount {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.mounts[path]
-}
-
-// topMount is what is mounted on top at a path.
-type topMount struct {
-	mounts.Mount
-	kind topKind
-}
-
-type topKind int
-
-const (
-	nothing  topKind = iota
-	ours             // a volume, served or dead
-	guarding         // what keeps a bare folder from being written
-	foreign
-)
-
-func topOf(path string) (topMount, error) {
-	table, err := mounts.Own()
-	if err != nil {
-		return topMount{}, err
-	}
-	m, ok := mounts.At(table, path)
-	switch {
-	case !ok:
-		return topMount{}, nil
-	case m.Type == "fuse."+boot.Name:
-		return topMount{m, ours}, nil
-	case m.Type == "tmpfs" && m.ReadOnly:
-		return topMount{m, guarding}, nil
-	}
-	return topMount{m, foreign}, nil
-}
-
-// elsewhere lists where else a mount's filesystem is mounted.
-func elsewhere(m mounts.Mount) (paths []string) {
-	table, err := mounts.Own()
-	if err != nil {
-		return nil
-	}
-	for _, o := range table {
-		if o.Device == m.Device && o.Point != m.Point {
-			paths = append(paths, o.Point)
-		}
-	}
-	return paths
 }

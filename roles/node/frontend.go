@@ -28,10 +28,10 @@ type Cluster interface {
 // Owner is the mount owner.
 type Owner interface {
 	Stage(ctx context.Context, q mountowner.StageRequest) (*mountowner.Status, error)
-	Unstage(ctx context.Context, path string) error
+	Unstage(ctx context.Context, volume, path string) error
 	Publish(ctx context.Context, q mountowner.PublishRequest) error
-	Unpublish(ctx context.Context, target string) error
-	Stats(ctx context.Context, path string) (*mountowner.Usage, error)
+	Unpublish(ctx context.Context, volume, target string) error
+	Stats(ctx context.Context, volume, path string) (*mountowner.Usage, error)
 	Refresh(ctx context.Context, volume string, c mountowner.Credentials) error
 	Mounts(ctx context.Context) ([]mountowner.Status, error)
 	Health(ctx context.Context) (*mountowner.Health, error)
@@ -108,8 +108,8 @@ func (f *frontend) credentials(ctx context.Context, handle string) (mountowner.C
 }
 
 // Unstage implements replicated.Mounts.
-func (f *frontend) Unstage(ctx context.Context, _, staging string) error {
-	return translate(f.owner.Unstage(ctx, staging))
+func (f *frontend) Unstage(ctx context.Context, handle, staging string) error {
+	return translate(f.owner.Unstage(ctx, handle, staging))
 }
 
 // Publish implements replicated.Mounts. A mount that is dead is made anew: whoever
@@ -144,13 +144,13 @@ func (f *frontend) tell(ctx context.Context, handle string) {
 const component = "tak-replicated-node"
 
 // Unpublish implements replicated.Mounts.
-func (f *frontend) Unpublish(ctx context.Context, _, target string) error {
-	return translate(f.owner.Unpublish(ctx, target))
+func (f *frontend) Unpublish(ctx context.Context, handle, target string) error {
+	return translate(f.owner.Unpublish(ctx, handle, target))
 }
 
 // Usage implements replicated.Mounts.
-func (f *frontend) Usage(ctx context.Context, _, path string) (replicated.Usage, error) {
-	u, err := f.owner.Stats(ctx, path)
+func (f *frontend) Usage(ctx context.Context, handle, path string) (replicated.Usage, error) {
+	u, err := f.owner.Stats(ctx, handle, path)
 	switch {
 	case err != nil:
 		return replicated.Usage{}, translate(err)
