@@ -34,8 +34,8 @@ func TestParse(t *testing.T) {
 	}
 	want := []Mount{
 		{ID: 22, Parent: 27, Device: "0:21", Root: "/", Point: "/proc", Type: "proc", Source: "proc"},
-		{ID: 27, Parent: 1, Device: "254:0", Root: "/", Point: "/", Type: "ext4", Shared: true},
-		{ID: 98, Parent: 27, Device: "254:0", Root: "/data/a b", Point: "/mnt/with\ttab\\", Type: "ext4", ReadOnly: true, Shared: true},
+		{ID: 27, Parent: 1, Device: "254:0", Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda", Shared: true},
+		{ID: 98, Parent: 27, Device: "254:0", Root: "/data/a b", Point: "/mnt/with\ttab\\", Type: "ext4", Source: "/dev/vda", ReadOnly: true, Shared: true},
 		{ID: 99, Parent: 98, Device: "254:0", Root: "/gone//deleted", Point: "/mnt/x", Type: "ext4", Source: "/dev/vda"},
 	}
 	if !reflect.DeepEqual(table, want) {
