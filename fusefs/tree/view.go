@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -43,11 +44,22 @@ func (v view) get(key []byte, use func(val []byte)) bool {
 	if err != nil {
 		stop("read the store", err)
 	}
+	defer leave("read the store", closer)
 	use(val)
-	if err := closer.Close(); err != nil {
-		stop("read the store", err)
-	}
 	return true
+}
+
+// leave, to be deferred, closes a look at the store, also one that was stopped: what
+// stays open holds a table for as long as the process lives.
+func leave(what string, look io.Closer) {
+	stopped := recover()
+	err := look.Close()
+	if stopped != nil {
+		panic(stopped)
+	}
+	if err != nil {
+		stop(what, err)
+	}
 }
 
 // value returns a copy of a record's bytes, nil when there is none.
@@ -62,18 +74,15 @@ func (v view) scan(lo, hi []byte, use func(key, val []byte) bool) {
 	if err != nil {
 		stop("iterate the store", err)
 	}
+	defer leave("iterate the store", it)
 	for ok := it.First(); ok; ok = it.Next() {
 		val, err := it.ValueAndErr()
 		if err != nil {
-			it.Close()
 			stop("iterate the store", err)
 		}
 		if !use(it.Key(), val) {
 			break
 		}
-	}
-	if err := it.Close(); err != nil {
-		stop("iterate the store", err)
 	}
 }
 
