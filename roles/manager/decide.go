@@ -130,22 +130,27 @@ func claimFor(o *observed, p *plan, r *api.ReplicaSpec) {
 		p.add(func(ctx context.Context, m *manager) error { return m.kube.CreateBackingClaim(ctx, n) }, "create claim %s", name)
 		return
 	}
-	if claim.Bound || ran || claim.PV != "" || claim.HasFinalizer(api.FinalizerBackingUse) || claim.Deleting {
+	if ran || o.nodes == nil || !o.unprovided(r) {
 		return
 	}
-	if claim.SelectedNode == r.Node {
-		if o.nodes == nil || o.now.Sub(o.v.CreationTimestamp.Time) < placeAgainAfter {
-			return
-		}
-		if n, known := o.nodes[r.Node]; known && n.Ready {
-			return
-		}
+	if n, known := o.nodes[r.Node]; claim.SelectedNode == r.Node && known && n.Ready {
+		return
 	}
 	if claim.SelectedNode != "" && claim.SelectedNode != r.Node {
 		p.add(func(ctx context.Context, m *manager) error { return m.kube.DeleteClaimUnchanged(ctx, claim) }, "delete claim %s", name)
 		return
 	}
 	placeAgain(o, p, r, claim)
+}
+
+// unprovided says that a replica may have to be placed again: nobody has taken up its claim, and its node has given it
+// back or has had it for long. Only then does it matter how the nodes are.
+func (o *observed) unprovided(r *api.ReplicaSpec) bool {
+	claim, ok := o.claim(r)
+	if !ok || claim.Bound || claim.PV != "" || claim.HasFinalizer(api.FinalizerBackingUse) || claim.Deleting {
+		return false
+	}
+	return claim.SelectedNode != r.Node || o.now.Sub(o.v.CreationTimestamp.Time) >= placeAgainAfter
 }
 
 func placeAgain(o *observed, p *plan, r *api.ReplicaSpec, claim kube.Claim) {

@@ -166,7 +166,7 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	v := o.v
 	moving := v.Spec.Transition != nil && !v.Is(api.ConditionTransition)
 	replacing := asksReplacement(v) || joining(v) != nil
-	placing := v.Spec.Reclaim == nil && (replacing || !v.Is(api.ConditionProvisioned))
+	placing := v.Spec.Reclaim == nil && (replacing || !v.Is(api.ConditionProvisioned) && o.anyUnprovided())
 	leaving := len(v.Spec.Retired) > 0 || v.Status.Fence != nil
 	if !moving && !placing && !leaving {
 		return nil
@@ -193,6 +193,15 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	}
 	o.load = loadOf(pointers(volumes))
 	return nil
+}
+
+func (o *observed) anyUnprovided() bool {
+	for i := range o.v.Spec.Replicas {
+		if o.unprovided(&o.v.Spec.Replicas[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // asksReplacement says that a replacement is requested and not done. The condition is of no help: at the next request it still tells of
