@@ -2,6 +2,7 @@ package replicahost
 
 import (
 	"context"
+	"time"
 
 	"tak-os.org/tak-replicated/raftlog/snapshot"
 	"tak-os.org/tak-replicated/roles/worker"
@@ -40,6 +41,15 @@ func (p places) take(ctx context.Context, full func()) bool {
 }
 
 func (p places) free() { <-p }
+
+// asksAtOnce is how many replicas ask the API again after the usual pause whether their claim is bound.
+const asksAtOnce = 20
+
+// askAgain is the pause of one of so many replicas that wait for their claims: together they ask asksAtOnce times in each
+// usual pause at most. A hundred new volumes would take up the host's calls otherwise, and much of the API server's time.
+func askAgain(retry time.Duration, asking int) time.Duration {
+	return max(retry, retry*time.Duration(asking)/asksAtOnce)
+}
 
 // workerBounds are what all workers share.
 func (c *Config) workerBounds() worker.Bounds {

@@ -27,6 +27,8 @@
 //   - Nothing that the API does not answer ends a replica: recorded ones start, and
 //     go on, without it. A volume that is gone from the API is left as it is.
 //   - A replica's trouble is its own: it is said in its status and tried again.
+//   - A replica keeps its place among the workers until it is released or nothing but another assignment can help it. Of more
+//     replicas than places those are served whose volumes appeared first, which is the same on every node: a volume waits as a whole.
 //
 // # State on the host, version 1
 //

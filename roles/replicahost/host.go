@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,12 +29,14 @@ type Host struct {
 	store   *store
 	ops     *boot.Ops
 	ports   *ports
-	workers places
+	workers *seats
 	starts  places
+	asking  atomic.Int32 // replicas that wait for their claims
 	bounds  worker.Bounds
 	metrics *metrics
 	began   time.Time
 	running sync.WaitGroup
+	came    arrivals
 
 	wake chan struct{} // a volume has changed, or is to be told of
 	mu   struct {
@@ -58,7 +61,7 @@ func New(cfg Config, cluster Cluster, storage Storage, ops *boot.Ops, log *zap.L
 	}
 	h := &Host{
 		cfg: cfg, log: log.With(zap.String("node", cfg.Node)), cluster: cluster, storage: storage, store: s, ops: ops,
-		ports: newPorts(cfg.PortFirst, cfg.PortLast), workers: make(places, cfg.Workers), starts: make(places, cfg.Starts),
+		ports: newPorts(cfg.PortFirst, cfg.PortLast), workers: newSeats(cfg.Workers), starts: make(places, cfg.Starts),
 		bounds: cfg.workerBounds(), wake: make(chan struct{}, 1), began: time.Now(),
 	}
 	h.mu.replicas = map[string]*replica{}
@@ -73,7 +76,10 @@ func New(cfg Config, cluster Cluster, storage Storage, ops *boot.Ops, log *zap.L
 }
 
 // Notify tells that a volume has changed.
-func (h *Host) Notify(string) { h.poke() }
+func (h *Host) Notify(volume string) {
+	h.came.note(volume)
+	h.poke()
+}
 
 func (h *Host) poke() {
 	select {
@@ -125,6 +131,9 @@ func (h *Host) resume(ctx context.Context) error {
 
 func (h *Host) start(ctx context.Context, a Assignment, rec *Record) {
 	r := newReplica(h, a, rec)
+	if !a.Release && r.record.Released == nil {
+		r.seat = h.workers.book()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	h.mu.Lock()
 	h.mu.replicas[r.key], h.mu.cancel[r.key] = r, cancel
@@ -188,7 +197,10 @@ func (h *Host) reconcile(ctx context.Context, volumes Volumes) error {
 	defer tick.Stop()
 	for {
 		if volumes.Synced() {
-			h.follow(ctx, volumes.List())
+			before := h.came.last()
+			all := volumes.List()
+			h.came.order(all, before)
+			h.follow(ctx, all)
 		}
 		select {
 		case <-ctx.Done():
@@ -199,14 +211,16 @@ func (h *Host) reconcile(ctx context.Context, volumes Volumes) error {
 	}
 }
 
-// follow brings the replicas in line with the volumes.
+// follow brings the replicas in line with the volumes, which are in the order of their arrival.
 func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
-	wanted := map[string]Assignment{}
+	var wanted []Assignment
+	asked := map[string]bool{}
 	known := map[string]*api.ReplicatedVolume{}
 	for _, v := range volumes {
 		known[v.Name] = v
 		for _, a := range assignments(v, h.cfg.Node, h.cfg.addresses()) {
-			wanted[a.Key()] = a
+			wanted = append(wanted, a)
+			asked[a.Key()] = true
 		}
 	}
 	h.mu.Lock()
@@ -219,8 +233,8 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 	h.mu.volumes = known
 	present := maps.Clone(h.mu.replicas)
 	h.mu.Unlock()
-	for key, a := range wanted {
-		if r := present[key]; r != nil {
+	for _, a := range wanted {
+		if r := present[a.Key()]; r != nil {
 			r.want(a)
 			continue
 		}
@@ -228,7 +242,7 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 		h.tell(a.Volume)
 	}
 	for key, r := range present {
-		if _, ok := wanted[key]; !ok {
+		if !asked[key] {
 			h.unwanted(r, known[r.volume])
 		}
 	}

@@ -70,10 +70,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.limit, prometheus.GaugeValue, float64(all), of)
 	}
 	for of, p := range map[string]chan struct{}{
-		"workers": h.workers, "starts": h.starts, "operations": h.bounds.Executing, "checkpoints": h.bounds.Captures,
+		"starts": h.starts, "operations": h.bounds.Executing, "checkpoints": h.bounds.Captures,
 	} {
 		places(of, len(p), cap(p))
 	}
+	places("workers", h.workers.count(), h.workers.all)
 	taken, all := h.bounds.Rebuilds.Places()
 	places("rebuilds", taken, all)
 	m.writes.Collect(ch)

@@ -144,6 +144,21 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+// TestWaitingForClaims holds how much many replicas that wait for their claims ask together.
+func TestWaitingForClaims(t *testing.T) {
+	const retry = 2 * time.Second
+	for _, n := range []int{1, 2, asksAtOnce} {
+		if got := askAgain(retry, n); got != retry {
+			t.Errorf("one of %d asks again after %s", n, got)
+		}
+	}
+	for _, n := range []int{asksAtOnce + 1, 100, DefaultWorkers} {
+		if rate := float64(n) / askAgain(retry, n).Seconds(); rate < 9.9 || rate > 10.1 {
+			t.Errorf("%d ask %.1f times a second", n, rate)
+		}
+	}
+}
+
 func TestConfigRefuses(t *testing.T) {
 	c := hostConfig{
 		Node: "n", Dir: "/d", State: "/s", Locks: "/l", Workers: 1, Starts: 1, PortFirst: 20000, PortLast: 20255,

@@ -22,6 +22,7 @@ type replica struct {
 	key       string
 	volume    string
 	record    *Record
+	seat      *seat        // its place among the workers, or in the line for one; nil: it needs none
 	lock      *os.File     // the publication lock, nil while another host has it
 	busy      map[int]bool // ports that somebody else listens on
 
@@ -89,6 +90,7 @@ func (r *replica) released() bool {
 // run does what is asked, again and again, until ctx ends.
 func (r *replica) run(ctx context.Context) {
 	defer r.unlock()
+	defer r.stand()
 	for ctx.Err() == nil {
 		a, round, cancel := r.round(ctx)
 		var o *obstacle
@@ -102,20 +104,58 @@ func (r *replica) run(ctx context.Context) {
 		if interrupted || o == stopped {
 			continue
 		}
-		again := make(<-chan time.Time)
-		if o != nil {
-			r.stuck(o)
-			if !o.final {
-				again = time.After(r.host.cfg.retry())
-			} else {
-				r.settle()
-			}
+		r.wait(ctx, o)
+	}
+}
+
+// wait waits until what is asked has changed, or an obstacle is to be tried again.
+func (r *replica) wait(ctx context.Context, o *obstacle) {
+	again := make(<-chan time.Time)
+	if o != nil {
+		r.stuck(o)
+		switch {
+		case o.final:
+			r.settle()
+			r.stand()
+		case o.reason == api.HostReasonWaitingForClaim:
+			asking := r.host.asking.Add(1)
+			defer r.host.asking.Add(-1)
+			again = time.After(askAgain(r.host.cfg.retry(), int(asking)))
+		default:
+			again = time.After(r.host.cfg.retry())
 		}
-		select {
-		case <-ctx.Done():
-		case <-r.changed:
-		case <-again:
-		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.changed:
+	case <-again:
+	}
+}
+
+// sit waits for a place among the workers, until ctx ends.
+func (r *replica) sit(ctx context.Context) bool {
+	if r.seat == nil {
+		r.seat = r.host.workers.book()
+	}
+	select {
+	case <-r.seat.granted:
+		return true
+	default:
+	}
+	r.stuck(pending(api.HostReasonTooManyWorkers, "this host serves %d replicas, and no more", r.host.workers.all))
+	select {
+	case <-r.seat.granted:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stand gives the place back.
+func (r *replica) stand() {
+	if r.seat != nil {
+		r.host.workers.giveBack(r.seat)
+		r.seat = nil
 	}
 }
 
@@ -167,6 +207,7 @@ const callPatience = 15 * time.Second
 
 // release closes what serve had, gives the storage back, and acknowledges.
 func (r *replica) release(ctx context.Context, a Assignment) *obstacle {
+	r.stand()
 	if r.record.Released == nil {
 		if o := r.lockPublication(); o != nil {
 			return o

@@ -20,12 +20,9 @@ import (
 // serve takes every step from the assignment to a worker that listens, and returns
 // when the worker has ended or why there is none. What it acquired stays acquired.
 func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
-	if !r.host.workers.take(ctx, func() {
-		r.stuck(pending(api.HostReasonTooManyWorkers, "this host serves %d replicas, and no more", cap(r.host.workers)))
-	}) {
+	if !r.sit(ctx) {
 		return stopped
 	}
-	defer r.host.workers.free()
 	if o := r.lockPublication(); o != nil {
 		return o
 	}
