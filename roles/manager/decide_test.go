@@ -237,6 +237,40 @@ func TestTurnsAreTold(t *testing.T) {
 	}
 }
 
+// TestUnprovided holds for which claims the nodes are looked at: each look is three calls with long answers, and a volume that is being made is
+// looked at ten times.
+func TestUnprovided(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim *kube.Claim
+		since time.Duration
+		want  bool
+	}{
+		"none yet":                {nil, time.Hour, false},
+		"just made":               {&kube.Claim{SelectedNode: "a"}, time.Second, false},
+		"not taken up for long":   {&kube.Claim{SelectedNode: "a"}, placeAgainAfter, true},
+		"given back":              {&kube.Claim{}, time.Second, true},
+		"for another node":        {&kube.Claim{SelectedNode: "b"}, time.Second, true},
+		"given back, and deleted": {&kube.Claim{Deleting: true}, time.Second, false},
+		"bound":                   {&kube.Claim{SelectedNode: "a", Bound: true, PV: "pv"}, time.Hour, false},
+		"about to be bound":       {&kube.Claim{SelectedNode: "a", PV: "pv"}, time.Hour, false},
+		"in a host's hands":       {&kube.Claim{SelectedNode: "a", Finalizers: []string{api.FinalizerBackingUse}}, time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := whole(t)
+			o.v.CreationTimestamp.Time = noon.Add(-c.since)
+			key := api.ReplicaName(o.v.Name, 1)
+			delete(o.claims, key)
+			if c.claim != nil {
+				c.claim.Name = key
+				o.claims[key] = *c.claim
+			}
+			if got := o.anyUnprovided(); got != c.want {
+				t.Errorf("it may have to be placed again: %v", got)
+			}
+		})
+	}
+}
+
 // TestDecisionsSettle shows that a volume that is well causes no writes.
 func TestDecisionsSettle(t *testing.T) {
 	o := whole(t)
