@@ -161,7 +161,7 @@ func validID(id string) bool { return len(id) <= idMost && names.Subdomain(id) }
 // lookup returns a volume's record; errAbsent if there is none.
 func (d *Driver) lookup(id string) (*record, error) {
 	if !validID(id) {
-		return nil, fmt.Errorf("volume %q: %w", id, errAbsent)
+		return nil, fmt.Errorf("volume %.200q: %w", id, errAbsent)
 	}
 	r, err := d.read(id)
 	switch {

@@ -151,7 +151,7 @@ func (o *offer) NotifyRegistrationStatus(_ context.Context, s *registration.Regi
 		o.registrar.set(nil)
 		o.registrar.log.Info("driver is registered", zap.String("driver", o.name))
 	} else {
-		err := fmt.Errorf("the kubelet refuses driver %s: %s", o.name, s.Error)
+		err := fmt.Errorf("the kubelet refuses driver %s: %.500s", o.name, s.Error)
 		o.registrar.set(err)
 		o.refused(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +24,8 @@ const (
 	requestBytesMost  = 1 << 20
 	connectionStreams = 128
 	headerBytesMost   = 16 << 10
+	// answerBytesMost bounds what an error says: it may repeat what was asked.
+	answerBytesMost = 900
 	// connectPatience bounds the handshake of a connection.
 	connectPatience = 5 * time.Second
 )
@@ -94,6 +97,9 @@ func (c calls) guard(ctx context.Context, req any, method string, handle grpc.Un
 	if err != nil {
 		if _, ok := status.FromError(err); !ok {
 			err = status.FromContextError(err).Err()
+		}
+		if s := status.Convert(err); len(s.Message()) > answerBytesMost {
+			err = status.Error(s.Code(), strings.ToValidUTF8(s.Message()[:answerBytesMost], "")+"…")
 		}
 	}
 	return resp, err

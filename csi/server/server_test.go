@@ -115,7 +115,7 @@ type shaky struct {
 func (shaky) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) { panic("planted") }
 
 func (shaky) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return nil, errors.New("plain")
+	return nil, errors.New("plain" + strings.Repeat("é", 5000))
 }
 
 func (shaky) GetPluginCapabilities(ctx context.Context, _ *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
@@ -136,7 +136,7 @@ func TestCallsThatFail(t *testing.T) {
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "planted") {
 		t.Errorf("a panic is answered with %v", err)
 	}
-	if _, err := c.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}); status.Code(err) != codes.Unknown {
+	if _, err := c.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}); status.Code(err) != codes.Unknown || len(err.Error()) > 1000 {
 		t.Errorf("a plain error is answered with %v", err)
 	}
 	if _, err := c.GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{}); status.Code(err) != codes.DeadlineExceeded {

@@ -45,8 +45,8 @@ var thirdParties = []struct {
 	{"go.etcd.io/raft", []string{"raftlog"}, []string{"roles/ctl"}},     // it makes journals to read
 	{"k8s.io", []string{"kube", "e2e/cluster", "csi/registrar"}, nil},   // csi/registrar: the kubelet's registration protocol only
 	{"sigs.k8s.io", []string{"kube", "e2e/cluster"}, []string{"roles"}}, // the resource definition is YAML
-	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles"}},
-	{"google.golang.org/grpc", []string{"csi", "roles"}, nil},
+	{"github.com/container-storage-interface/spec", []string{"csi"}, []string{"roles", "e2e/hostile"}},
+	{"google.golang.org/grpc", []string{"csi", "roles"}, []string{"e2e/hostile"}},
 	{"github.com/kubernetes-csi/csi-test", []string{"csi/sanitytest"}, []string{"csi", "roles"}},
 	{"github.com/onsi", []string{"csi/sanitytest"}, nil},
 	{"github.com/cockroachdb/pebble", []string{"fusefs/tree", "raftlog"}, nil},

@@ -117,12 +117,20 @@ func (k *keeper) post(e event) bool {
 	}
 }
 
+// acceptPause is how long the keeper waits after a connection that it could not take.
+const acceptPause = 100 * time.Millisecond
+
 // accept takes connections until the listener is closed.
 func (k *keeper) accept(l *net.UnixListener) {
 	for {
 		c, err := l.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			k.log.Warn("accept", zap.Error(err)) // of descriptors, for instance, there will be some again
+			time.Sleep(acceptPause)
+			continue
 		}
 		p, err := identify(c)
 		if err != nil {

@@ -78,7 +78,7 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 }
 
 // bodyPatience is how long a caller may take to send a request's body.
-const bodyPatience = 10 * time.Second
+const bodyPatience = 5 * time.Second
 
 // readBody reads a request's body; false when it has answered already.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, bool) {
