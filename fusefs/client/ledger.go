@@ -30,8 +30,9 @@ type Ledger interface {
 	// Identity returns what SetIdentity recorded last, the zero value before.
 	Identity() Identity
 	// SetIdentity replaces the identity as a whole: a process that is killed in
-	// it leaves the old one or the new one. Another Session number forgets
-	// LastSeq and all of Pending.
+	// it leaves the old one or the new one. It forgets LastSeq, Pending and Queued,
+	// unless the Session number stays, or was 0 and is not: what was begun before a
+	// session is open belongs to it.
 	SetIdentity(Identity) error
 
 	// LastSeq is the highest seq that Begin recorded for this session.
@@ -129,7 +130,7 @@ func (l *memLedger) SetIdentity(id Identity) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id.Session != l.mu.id.Session {
+	if was := l.mu.id.Session; id.Session == 0 || was != 0 && was != id.Session {
 		l.mu.last, l.mu.count = 0, 0
 		l.mu.queue = nil
 		clear(l.mu.pending)

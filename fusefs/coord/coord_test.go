@@ -223,6 +223,35 @@ func TestReplacedServerGoesOn(t *testing.T) {
 	}
 }
 
+// TestReplacedServerKnowsWhatCameBeforeItsSession replaces the server of a session
+// whose first operation was asked for before it was open: the next process must not
+// use that number again, or it is told the answer to the other operation.
+func TestReplacedServerKnowsWhatCameBeforeItsSession(t *testing.T) {
+	w := newWorld(t, 1)
+	w.orderly = true
+	ledger := client.NewMemLedger()
+	m := w.mount("a", ledger)
+	create := func(m *mount, tag uint64, name string) {
+		rep, err := m.Call(context.Background(), &fsop.Request{Tag: tag, Op: &fsop.Create{Parent: fsop.Root, Name: []byte(name), Mode: fsop.TypeFile | 0o644, Excl: true}})
+		if err != nil || rep.Errno != fsop.OK {
+			t.Errorf("create %s: %v %v", name, rep, err)
+		}
+		m.Finish(tag)
+	}
+	made := make(chan struct{})
+	go func() { defer close(made); create(m, 1, "x") }()
+	await(t, "an operation before there is a coordinator", func() bool { return ledger.LastSeq() == 1 })
+	w.elect(0, false)
+	<-made
+	m.kill()
+	again := w.mount("a", ledger)
+	again.Resumed(nil)
+	create(again, 2, "y")
+	if x, y := again.lookup("x"), again.lookup("y"); x == 0 || y == 0 || x == y {
+		t.Errorf("x is inode %d, y %d", x, y)
+	}
+}
+
 // TestReplacedServerIsNotFencedByTheOldOne kills a serving process whose
 // operation waits in the coordinator and is proposed only after the epoch of its
 // session has ended: it is refused there, and must not be taken for the same

@@ -111,10 +111,10 @@ func (l *Ledger) SetIdentity(id fsop.Identity) error {
 	if old == offSlots {
 		next, which = offSlots+slotSize, 2
 	}
-	same := old != 0 && l.mem.load64(old+slotSession) == id.Session
-	var last uint64
+	same, last := l.goesOn(old, id.Session), uint64(0)
 	if same {
 		last = l.mem.load64(old + slotLast)
+		l.restamp(id.Session)
 	}
 	l.mem.store64(next+slotSession, id.Session)
 	l.mem.store64(next+slotEpoch, id.Epoch)
@@ -129,6 +129,27 @@ func (l *Ledger) SetIdentity(id fsop.Identity) error {
 		}
 	}
 	return nil
+}
+
+// goesOn reports whether what was begun under the identity in a slot belongs to a
+// session: it is the same one, or it was not open yet.
+func (l *Ledger) goesOn(slot int, session uint64) bool {
+	if slot == 0 || session == 0 {
+		return false
+	}
+	was := l.mem.load64(slot + slotSession)
+	return was == session || was == 0
+}
+
+// restamp makes everything that was begun a session's. A process that is killed in
+// it leaves a session that is not open, for which nothing was sent: what was begun for
+// that is forgotten by the next process.
+func (l *Ledger) restamp(session uint64) {
+	for _, flights := range l.mu.flights {
+		for _, i := range flights {
+			l.mem.store64(flightAt(i)+24, session)
+		}
+	}
 }
 
 // LastSeq implements the ledger of a session.

@@ -108,7 +108,8 @@ func ledgerAgainstMemory(t *testing.T, seed uint64) {
 	mem.format()
 	shared, want := newLedgerOn(mem), client.NewMemLedger()
 	both := []client.Ledger{shared, want}
-	id := fsop.Identity{Session: 1}
+	sessions := uint64(1)
+	id := fsop.Identity{Session: sessions}
 	each := func(f func(client.Ledger) error) {
 		a, b := f(both[0]), f(both[1])
 		if !errors.Is(a, b) {
@@ -120,7 +121,18 @@ func ledgerAgainstMemory(t *testing.T, seed uint64) {
 		tag, ino := uint64(r.IntN(1200)+1), fsop.Ino(r.IntN(20)+1)
 		switch r.IntN(12) {
 		case 0:
-			id.Session += uint64(r.IntN(50) / 49)
+			switch r.IntN(50) {
+			case 0:
+				id.Session = 0 // lost, and
+			case 1, 2, 3, 4:
+				if id.Session == 0 { // another one opened
+					sessions++
+					id.Session = sessions
+				}
+			case 5:
+				sessions++
+				id.Session = sessions
+			}
 			id.Epoch++
 			id.Hint = bytes.Repeat([]byte{byte(i)}, r.IntN(50))
 			each(func(l client.Ledger) error { return l.SetIdentity(id) })
@@ -159,6 +171,35 @@ func same(t *testing.T, got, want client.Ledger) {
 	}
 	if a, b := got.OpenOf(all), want.OpenOf(all); !slices.Equal(a, b) {
 		t.Fatalf("open %v, want %v", a, b)
+	}
+}
+
+// TestBegunBeforeTheSession: what was begun before a session was opened is that
+// session's, and nobody else's.
+func TestBegunBeforeTheSession(t *testing.T) {
+	for name, l := range map[string]client.Ledger{"shared": fakeLedger(), "memory": client.NewMemLedger()} {
+		look := func(when string, last uint64, pending int) {
+			t.Helper()
+			if l.LastSeq() != last || len(l.Pending()) != pending {
+				t.Errorf("%s, %s: last %d, pending %v, want %d and %d", name, when, l.LastSeq(), l.Pending(), last, pending)
+			}
+		}
+		must(t, l.SetIdentity(fsop.Identity{Nonce: [16]byte{1}}))
+		must(t, l.Begin(7, 0, 1))
+		must(t, l.Begin(8, 0, 2))
+		must(t, l.SetIdentity(fsop.Identity{Session: 5, Nonce: [16]byte{1}}))
+		look("opened", 2, 2)
+		must(t, l.SetIdentity(fsop.Identity{Session: 5, Epoch: 1, Nonce: [16]byte{1}}))
+		look("taken over", 2, 2)
+		must(t, l.SetIdentity(fsop.Identity{Nonce: [16]byte{2}}))
+		look("lost", 0, 0)
+		must(t, l.Begin(9, 0, 1))
+		must(t, l.SetIdentity(fsop.Identity{Nonce: [16]byte{2}}))
+		look("begun by another process", 0, 0)
+		must(t, l.SetIdentity(fsop.Identity{Session: 6}))
+		must(t, l.Begin(9, 0, 1))
+		must(t, l.SetIdentity(fsop.Identity{Session: 7}))
+		look("another session", 0, 0)
 	}
 }
 
