@@ -365,19 +365,20 @@ func (w *world) noteNumber(cl *simClient, r *fsop.Request) {
 	key := [3]uint64{r.Session, r.Seq, 0}
 	if w.mu.numbers[key] {
 		w.counts.Add("window: operation sent again")
-		if rep, ok := w.answeredBefore(r); ok && rep != nil {
+		if w.answeredBefore(r) {
 			w.counts.Add("window: operation sent again after it was applied")
 		}
 	}
 	w.mu.numbers[key] = true
 }
 
-func (w *world) answeredBefore(r *fsop.Request) (*fsop.Reply, bool) {
+func (w *world) answeredBefore(r *fsop.Request) bool {
 	lead := w.leader()
 	if lead == nil {
-		return nil, false
+		return false
 	}
-	return lead.process.tree.Replay(r.Session, r.Seq)
+	rep, err := lead.process.tree.Replay(r.Session, r.Seq)
+	return err == nil && rep != nil
 }
 
 // heal ends all faults.

@@ -51,11 +51,15 @@ func (c *Coordinator) repeat(l *Link, id uint64, r *fsop.Request) {
 		m.link, m.id = l, id
 		return
 	}
-	if rep, ok := c.cfg.Tree.Replay(s.id, r.Seq); ok {
+	rep, err := c.cfg.Tree.Replay(s.id, r.Seq)
+	switch {
+	case err != nil:
+		c.fail(l, id, fsop.Fail(fsop.NoQuorum, "read: %v", err)) // asked again, of whoever coordinates then
+	case rep != nil:
 		c.reply(l, id, rep)
-		return
+	default:
+		c.fail(l, id, fsop.Fail(fsop.Malformed, "the answer to %d was acknowledged", r.Seq))
 	}
-	c.fail(l, id, fsop.Fail(fsop.Malformed, "the answer to %d was acknowledged", r.Seq))
 }
 
 func (c *Coordinator) stepAll() {

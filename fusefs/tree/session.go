@@ -216,16 +216,16 @@ func (t *Tree) SessionByNonce(nonce [16]byte) (SessionInfo, bool) {
 	return SessionInfo{}, false
 }
 
-// Replay returns the answer that was given to a mutation and is not
-// acknowledged yet.
-func (t *Tree) Replay(id, seq uint64) (r *fsop.Reply, ok bool) {
+// Replay returns the answer that was given to a mutation and is not acknowledged
+// yet, nil if there is none. An error tells nothing about that.
+func (t *Tree) Replay(id, seq uint64) (r *fsop.Reply, err error) {
 	var s *session
-	err := t.reading(func() { s = t.sessions[id] }, func(v view) {
+	err = t.reading(func() { s = t.sessions[id] }, func(v view) {
 		if s != nil {
 			r = v.storedReply(s, seq)
 		}
 	})
-	return r, err == nil && r != nil
+	return r, t.noted(err)
 }
 
 // SessionsOpened counts the sessions that were ever opened.

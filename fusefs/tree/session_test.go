@@ -55,8 +55,8 @@ func TestExactlyOnce(t *testing.T) {
 	if retry.Status != tree.Duplicate || !reflect.DeepEqual(retry.Reply, first.Reply) {
 		t.Fatalf("retry: %+v, first %+v", retry, first)
 	}
-	stored, ok := m.t.Replay(s, 1)
-	if !ok || !reflect.DeepEqual(stored, first.Reply) {
+	stored, err := m.t.Replay(s, 1)
+	if err != nil || !reflect.DeepEqual(stored, first.Reply) {
 		t.Fatalf("replay: %+v", stored)
 	}
 	// In one entry: the second of two equal items is a duplicate; a gap leaves
@@ -72,7 +72,7 @@ func TestExactlyOnce(t *testing.T) {
 	if a := read(t, m.t, &fsop.GetAttr{Ino: 2}).Attrs[0]; a.Size != 3 {
 		t.Fatalf("three appends made %d bytes", a.Size)
 	}
-	if _, ok := m.t.Replay(s, 2); ok {
+	if rep, err := m.t.Replay(s, 2); rep != nil || err != nil {
 		t.Fatal("an acknowledged reply is still there")
 	}
 	if r := m.apply(numbered(s, 2, 0, appendX(2)))[0]; r.Status != tree.Duplicate || r.Reply != nil {
@@ -101,7 +101,7 @@ func TestWindow(t *testing.T) {
 		t.Fatalf("beyond the window: %+v", r)
 	}
 	for _, seq := range []uint64{1, 2, fsop.WindowMax} {
-		if _, ok := m.t.Replay(s, seq); !ok {
+		if rep, err := m.t.Replay(s, seq); rep == nil || err != nil {
 			t.Fatalf("reply %d is lost", seq)
 		}
 	}
@@ -147,7 +147,7 @@ func TestEpochsAndEviction(t *testing.T) {
 	if r := m.apply(now)[0]; r.Status != tree.Fenced {
 		t.Fatalf("after eviction: %+v", r)
 	}
-	if _, ok := m.t.Replay(s, 3); ok {
+	if rep, err := m.t.Replay(s, 3); rep != nil || err != nil {
 		t.Fatal("an evicted session's replies are there")
 	}
 	if again := m.open(1); again == s {
@@ -269,5 +269,19 @@ func TestRootIsDated(t *testing.T) {
 	apply(&fsop.OpenSession{Nonce: [16]byte{2}})
 	if a := root(); a != first {
 		t.Errorf("a later session changed the root directory: %+v, was %+v", a, first)
+	}
+}
+
+// TestReplayThatFails: that an answer does not read does not say that there is none.
+func TestReplayThatFails(t *testing.T) {
+	tr := openTree(t, disk.NewMem(1), "replica")
+	if rep, err := tr.Replay(1, 1); rep != nil || err != nil {
+		t.Errorf("without a session: %v %v", rep, err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := tr.Replay(1, 1); rep != nil || err == nil {
+		t.Errorf("of a closed tree: %v %v", rep, err)
 	}
 }
