@@ -138,7 +138,10 @@ func (s *Server) StartAPI() error {
 		"--service-account-key-file", s.pki.file("sa.key"), "--service-account-signing-key-file", s.pki.file("sa.key"),
 		"--authorization-mode", "Node,RBAC", "--allow-privileged=true", "--endpoint-reconciler-type", "none",
 		// Nobody is there who takes the protection from claims that are not in use.
-		"--disable-admission-plugins", "ServiceAccount,StorageObjectInUseProtection", "--profiling=false")
+		"--disable-admission-plugins", "ServiceAccount,StorageObjectInUseProtection", "--profiling=false",
+		// Nobody has to be kept from asking too much. And with a cache each list waits until that has heard of the newest
+		// change, a tenth of a second perhaps.
+		"--enable-priority-and-fairness=false", "--watch-cache=false")
 	if err != nil {
 		return err
 	}
