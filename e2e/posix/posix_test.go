@@ -31,8 +31,8 @@ func TestLocalPeer(t *testing.T) {
 		t.Fatalf("bind mount: %v", err)
 	}
 	defer unix.Unmount(peer, unix.MNT_DETACH)
-	// Compiling Go once a run is enough.
-	RunGroups(t, Env{Dir: dir, Peer: peer, Local: true, Caps: localCaps}, without("programs", "go build with its cache"))
+	// Compiling Go once a run is enough, and so are many operations.
+	RunGroups(t, Env{Dir: dir, Peer: peer, Local: true, Caps: localCaps, Ops: 300, BigDir: 1000}, without("programs", "go build with its cache"))
 }
 
 // TestTmpfsControl runs what ext4 cannot show on a tmpfs mounted noatime, so that
