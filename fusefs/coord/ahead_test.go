@@ -316,6 +316,7 @@ func TestWaitingBehindAFullWindow(t *testing.T) {
 		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("x")})
 	}
 	<-allSent
+	w.clock.stop() // sending does not linger any more: only what moves the window sends
 	done, numbered := make(chan error), make(chan struct{})
 	go func() {
 		_, err := a.Call(t.Context(), &fsop.Request{
@@ -323,8 +324,7 @@ func TestWaitingBehindAFullWindow(t *testing.T) {
 		})
 		done <- err
 	}()
-	<-numbered                        // it finds the window full
-	time.Sleep(50 * time.Millisecond) // longer than sending lingers, so that nothing else sends it
+	<-numbered // it finds the window full
 	w.goOn()
 	select {
 	case err := <-done:

@@ -73,12 +73,34 @@ type turn struct {
 type clock struct {
 	start time.Time
 	extra atomic.Int64
+	mu    struct {
+		sync.Mutex
+		timers  []*time.Timer
+		stopped bool
+	}
+}
+
+// stop has nothing come any more that is waited for.
+func (c *clock) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.stopped = true
+	for _, t := range c.mu.timers {
+		t.Stop()
+	}
 }
 
 func (c *clock) Now() time.Time      { return time.Now().Add(time.Duration(c.extra.Load())) }
 func (c *clock) Mono() time.Duration { return time.Since(c.start) + time.Duration(c.extra.Load()) }
 func (c *clock) After(d time.Duration) <-chan time.Time {
-	return time.After(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.stopped {
+		return nil
+	}
+	t := time.NewTimer(d)
+	c.mu.timers = append(c.mu.timers, t)
+	return t.C
 }
 
 func newWorld(t *testing.T, n int) *world { return newWorldOf(t, n, coord.Limits{}) }
