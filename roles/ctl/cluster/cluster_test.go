@@ -30,17 +30,9 @@ func TestRetainedVolume(t *testing.T) {
 		}
 	}
 	uid := c.NewClaim("content", nil)
-	v, err := k.CreateVolume(t.Context(), &api.ReplicatedVolume{
-		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid), Finalizers: []string{api.FinalizerVolume}},
-		Spec: api.ReplicatedVolumeSpec{
-			AccessMode: api.ReadWriteMany, ReplicaCount: 2, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
-			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "content", UID: uid},
-			Replicas: []api.ReplicaSpec{
-				{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing},
-				{Index: 2, Node: "n2", Incarnation: 1, Member: 2, Placement: 1, State: api.StateServing},
-			},
-		},
-	})
+	made := pair("content", uid)
+	made.Finalizers = []string{api.FinalizerVolume}
+	v, err := k.CreateVolume(t.Context(), made)
 	check(err)
 	check(k.ApplyManagerStatus(t.Context(), v, kube.ManagerStatus{Phase: api.PhaseDegraded, Ready: "1/2", Runtime: api.RuntimeShared, Conditions: []api.Condition{
 		{Type: api.ConditionRedundant, Status: "False", Reason: api.ReasonReplicaUnavailable, Message: "replica 2 on n2: away", LastTransitionTime: v.CreationTimestamp},
@@ -107,14 +99,9 @@ func TestStatusAndBundle(t *testing.T) {
 		t.Errorf("no volumes: %v, %s", err, &out)
 	}
 	uid := c.NewClaim("content", nil)
-	v, err := k.CreateVolume(t.Context(), &api.ReplicatedVolume{
-		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid)},
-		Spec: api.ReplicatedVolumeSpec{
-			AccessMode: api.ReadWriteMany, ReplicaCount: 1, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
-			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "content", UID: uid},
-			Replicas: []api.ReplicaSpec{{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing}},
-		},
-	})
+	made := pair("content", uid)
+	made.Spec.ReplicaCount, made.Spec.Replicas = 1, made.Spec.Replicas[:1]
+	v, err := k.CreateVolume(t.Context(), made)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,17 +31,7 @@ func TestSessionsOfAWorker(t *testing.T) {
 		}
 	}
 	uid := c.NewClaim("opened", nil)
-	v, err := k.CreateVolume(t.Context(), &api.ReplicatedVolume{
-		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid)},
-		Spec: api.ReplicatedVolumeSpec{
-			AccessMode: api.ReadWriteMany, ReplicaCount: 2, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
-			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "opened", UID: uid},
-			Replicas: []api.ReplicaSpec{
-				{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing},
-				{Index: 2, Node: "n2", Incarnation: 1, Member: 2, Placement: 1, State: api.StateServing},
-			},
-		},
-	})
+	v, err := k.CreateVolume(t.Context(), pair("opened", uid))
 	check(err)
 	t.Cleanup(func() { _ = k.DeleteVolume(context.Background(), v) })
 	rights, err := kubetest.Manifest("base/rbac-manager.yaml")

@@ -21,13 +21,13 @@ func TestReplicaIndex(t *testing.T) {
 	}
 }
 
-// pair is a volume of two replicas.
-func pair(uid string) *api.ReplicatedVolume {
+// pair is a volume of two replicas, for a claim.
+func pair(claim, uid string) *api.ReplicatedVolume {
 	return &api.ReplicatedVolume{
 		ObjectMeta: api.ObjectMeta{Name: api.VolumeName(uid)},
 		Spec: api.ReplicatedVolumeSpec{
 			AccessMode: api.ReadWriteMany, ReplicaCount: 2, Capacity: api.Bytes(1 << 30), Quota: api.QuotaNone, BackingStorageClass: kubetest.BackingClass,
-			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: "moved", UID: uid},
+			Runtime: api.RuntimeShared, Claim: api.ClaimReference{Namespace: "default", Name: claim, UID: uid},
 			Replicas: []api.ReplicaSpec{
 				{Index: 1, Node: "n1", Incarnation: 1, Member: 1, Placement: 1, State: api.StateServing},
 				{Index: 2, Node: "n2", Incarnation: 1, Member: 2, Placement: 1, State: api.StateServing},
@@ -45,7 +45,7 @@ func TestReplaceVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v, err := k.CreateVolume(t.Context(), pair("moved"))
+	v, err := k.CreateVolume(t.Context(), pair("moved", "moved"))
 	check(err)
 	// answer is what the manager says as soon as it has seen the request.
 	answer := func(change func(*api.ReplicatedVolume), status, reason, message string) chan error {
