@@ -93,7 +93,7 @@ func (a *audit) digest(p *process) {
 	index, _ := p.tree.Applied()
 	sum, err := p.tree.Digest()
 	if err != nil {
-		if p.power.remains() == nil {
+		if p.power.remains() == nil && p.r.process == p {
 			a.w.fail("digest of replica %d: %v", p.r.member.ID, err)
 		}
 		return

@@ -133,7 +133,18 @@ type server struct{ c *conn }
 var _ coord.Wire = server{}
 
 func (s server) ReplyParts(id uint64, _ func(), parts ...[]byte) {
-	s.c.sendDown(frame{id: id, payload: slices.Concat(parts...)})
+	payload := slices.Concat(parts...)
+	s.c.c.w.understood(payload)
+	s.c.sendDown(frame{id: id, payload: payload})
+}
+
+// understood fails the world when a coordinator can make nothing of what a client
+// asks: a number out of order, or one whose answer is gone though its client asks.
+func (w *world) understood(payload []byte) {
+	ans, err := fsop.DecodeAnswer(payload)
+	if err == nil && ans.Failure != nil && ans.Failure.Code == fsop.Malformed {
+		w.fail("a client is told: %v", ans.Failure)
+	}
 }
 
 func (s server) Push(payload []byte) { s.c.sendDown(frame{payload: payload, push: true}) }

@@ -68,7 +68,7 @@ func (h *history) checkSyncs(s *streams) error {
 				continue
 			}
 			if y.mount != r.mount {
-				if r.in.ino == y.ino {
+				if r.in.changes(y.ino) {
 					return fmt.Errorf("lost though another mount synced it at %v: %v at %v, operation %d of session %d", y.at, &r.in, r.at, r.ahead.seq, r.ahead.session)
 				}
 				continue
@@ -76,12 +76,22 @@ func (h *history) checkSyncs(s *streams) error {
 			if y.asked == r.ahead.session && y.ended == y.asked && !s.open[y.asked].everBroke {
 				return fmt.Errorf("lost though it was synced at %v: %v at %v, operation %d of session %d", y.at, &r.in, r.at, r.ahead.seq, r.ahead.session)
 			}
-			if r.in.ino == y.ino && r.call > y.since && !h.told(r, y) {
+			if r.in.changes(y.ino) && r.call > y.since && !h.told(r, y) {
 				return fmt.Errorf("lost, and the fsync at %v did not tell: %v at %v, operation %d of session %d", y.at, &r.in, r.at, r.ahead.seq, r.ahead.session)
 			}
 		}
 	}
 	return nil
+}
+
+// changes reports whether an operation is one on an inode. One on names has none of
+// its own.
+func (in *input) changes(ino fsop.Ino) bool {
+	switch in.kind {
+	case doCreate, doUnlink, doRename:
+		return false
+	}
+	return in.ino == ino
 }
 
 // told reports whether an earlier fsync through the same open file has failed

@@ -70,7 +70,7 @@ var bugs = []bug{
 	{"locks are forgotten in a checkpoint", 3, []edit{
 		{"fusefs/tree/restore.go", "t.sessions, t.locks = v.loadSessions(), v.loadLocks()", "t.sessions, t.locks = v.loadSessions(), v.loadLocks()\n\tif BUG {\n\t\tt.locks = map[fsop.Ino][]held{}\n\t}"},
 	}},
-	{"the retry table is forgotten", 0, []edit{
+	{"the retry table is forgotten", 1, []edit{
 		{"fusefs/tree/session.go", "if seq <= s.ack || seq > s.seq {", "if seq <= s.ack || seq > s.seq || BUG {"},
 	}},
 	{"a repeated operation is applied again", 3, []edit{

@@ -116,6 +116,12 @@ func (r *replica) start() {
 		r.restartAt = r.w.now() + time.Second
 		return
 	}
+	if r.w.plan.SmallDisk && errors.Is(err, syscall.ENOSPC) {
+		r.w.counts.Add("window: replica does not start for want of space")
+		r.disk.ProcessDied()
+		r.restartAt = max(r.w.now()+time.Second, r.w.fullUntil[r])
+		return
+	}
 	r.goneFor(fmt.Errorf("start: %w", err))
 }
 
