@@ -151,8 +151,9 @@ func (l *aheadLedger) ahead(tag uint64) number {
 	return l.of[tag]
 }
 
-// forget leaves out what was lost, and what the same mount saw from then on until
-// it was told: the first answer that another session of the log gave.
+// forget leaves out what was lost, what had no answer behind that, and what the same
+// mount saw from then on until it was told: the first answer that another session of
+// the log gave.
 func (h *history) forget(s *streams, counts *Counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +176,8 @@ func (h *history) forget(s *streams, counts *Counts) {
 	kept := h.ops[:0]
 	for _, r := range h.ops {
 		since, any := first[r.asked]
-		if s.lost(r) || any && r.ret > since && !r.in.kind.mutation() {
+		never := r.out.unknown && r.call > since // behind it in the stream
+		if s.lost(r) || any && (never || r.ret > since && !r.in.kind.mutation()) {
 			continue
 		}
 		kept = append(kept, r)
