@@ -93,7 +93,7 @@ var bugs = []bug{
 	{"a session is kept without a quorum", 0, []edit{
 		{"fusefs/coord/session.go", "\t\t\t_, failure = c.confirm()\n", "\t\t\tif !BUG {\n\t\t\t\t_, failure = c.confirm()\n\t\t\t}\n"},
 	}},
-	{"reads are confirmed by a clock", 250, []edit{
+	{"reads are confirmed by a clock", 730, []edit{
 		{"raftlog/open.go", "raft.ReadOnlySafe", "map[bool]raft.ReadOnlyOption{true: raft.ReadOnlyLeaseBased, false: raft.ReadOnlySafe}[BUG]"},
 	}},
 	{"the cache is kept over a new connection", 1, []edit{
