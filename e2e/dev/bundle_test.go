@@ -20,7 +20,7 @@ import (
 // TestSupportBundle plants names, contents and a key in a log, and looks for them,
 // and for the credentials of the volume, in the archive.
 func TestSupportBundle(t *testing.T) {
-	addr := freeAddr(t)
+	addr := devtest.FreeAddr(t)
 	d := devtest.Start(t, devtest.Options{Replicas: 2, Args: []string{"--metrics-addr", addr, "--log-level", "debug"}})
 	const name, content, attr = "quarterly-figures-zebra", "contents-of-walrus", "user.okapi"
 	mnt := d.Mounts[0]

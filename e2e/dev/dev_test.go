@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -272,20 +271,9 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// freeAddr returns an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestMetrics asks a dev in one process for its metrics and health (G2).
 func TestMetrics(t *testing.T) {
-	addr := freeAddr(t)
+	addr := devtest.FreeAddr(t)
 	devtest.Start(t, devtest.Options{Replicas: 2, Args: []string{"--metrics-addr", addr}})
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + addr + path)

@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 		// What was removed before is room again, but not at once: it is reaped and the
 		// journal that has it is given up.
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-			n, err := fill(file("big"))
+			n, err := devtest.Fill(file("big"))
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("round %d: after %d MiB: %v", round, n, err)
 			}
@@ -53,19 +53,5 @@ func TestFullDisk(t *testing.T) {
 	}
 	if st := d.Status(t); st.Coordinator == "" {
 		t.Errorf("status %+v", st)
-	}
-}
-
-// fill writes a file until that fails, and returns how many MiB it has.
-func fill(path string) (n int, err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() // the write's error is what counts
-	for piece := make([]byte, 1<<20); ; n++ {
-		if _, err := f.Write(piece); err != nil {
-			return n, err
-		}
 	}
 }

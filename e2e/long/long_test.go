@@ -6,7 +6,6 @@ import (
 	"flag"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -33,7 +32,7 @@ func TestLong(t *testing.T) {
 	if *longFor == 0 {
 		t.Skip("it takes long: give -long.for")
 	}
-	addr := freeAddr(t)
+	addr := devtest.FreeAddr(t)
 	d := devtest.Start(t, devtest.Options{
 		Replicas: 3, Mounts: 2, Watchdog: *longFor + 10*time.Minute,
 		Args: []string{"--metrics-addr", addr, "--journal-bytes", "33554432", "--checkpoint-bytes", "8388608"},
@@ -110,16 +109,6 @@ func metrics(addr string) (string, error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return string(text), err
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestGrowth finds what grows, and not what goes up and down.

@@ -44,8 +44,8 @@ func TestOneFullDisk(t *testing.T) {
 	before := f.Healthy()
 	big, again := filepath.Join(f.Mounts[0], "big"), filepath.Join(f.Mounts[1], "again")
 	for round := range 2 {
-		mib, err := fill(big)
-		for end := time.Now().Add(roomWithin); mib < leastFit && time.Now().Before(end); mib, err = fill(big) {
+		mib, err := devtest.Fill(big)
+		for end := time.Now().Add(roomWithin); mib < leastFit && time.Now().Before(end); mib, err = devtest.Fill(big) {
 			time.Sleep(100 * time.Millisecond) // what was removed is given back with a checkpoint
 		}
 		if !errors.Is(err, syscall.ENOSPC) || mib < leastFit {
@@ -74,18 +74,4 @@ func TestOneFullDisk(t *testing.T) {
 	}
 	f.Scrubbed()
 	f.Equal()
-}
-
-// fill writes a file until that fails, and returns how many MiB it has.
-func fill(path string) (n int, err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close() // the write's error is what counts
-	for piece := make([]byte, 1<<20); ; n++ {
-		if _, err := f.Write(piece); err != nil {
-			return n, err
-		}
-	}
 }
