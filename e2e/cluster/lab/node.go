@@ -49,6 +49,8 @@ func (c *Cluster) start(p part) error {
 	args = append(args, p.unshare...)
 	args = append(args, "--fork", "--kill-child", "bash", c.script(p.script[0]))
 	cmd := exec.Command("bash", append(args, p.script[1:]...)...)
+	// A folder for temporary files that the machine has is none of a node's: its runc would find no place for them.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TMPDIR=") })
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
