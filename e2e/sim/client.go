@@ -40,6 +40,9 @@ type simClient struct {
 		renewed chan struct{}   // closed when another one is there
 		gone    bool            // no other one comes
 		flying  map[uint64]bool // tags of mutations without an answer
+		alone   bool            // others do not hear of its deeds,
+		deeds   []deed          // which are these
+		idle    bool            // its threads do nothing but look at what memory has
 	}
 	tags atomic.Uint64
 	// told is what other mounts have just done.
@@ -134,6 +137,19 @@ func (cl *simClient) isGone() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.mu.gone
+}
+
+// isIdle says that the threads are to do nothing.
+func (cl *simClient) isIdle() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.mu.idle && !cl.mu.gone
+}
+
+func (cl *simClient) setIdle(idle bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.mu.idle = idle
 }
 
 // present is the serving process, and what is closed when there is another one.

@@ -13,12 +13,52 @@ type deed struct {
 	in   input
 }
 
-// tell has another mount look at what was just done.
+// tell has another mount look at what was just done, or all others. A mount that
+// keeps to itself is not told of until it has for long.
 func (t *thread) tell(n int, in *input) {
-	i := (t.cl.index + 1 + t.rand.IntN(t.w.plan.Clients-1)) % t.w.plan.Clients
+	d := deed{n, *in}
+	if t.cl.holdBack(d) {
+		return
+	}
+	first, all := t.rand.IntN(t.w.plan.Clients-1), t.w.plan.Rare && t.rand.IntN(3) == 0
+	for i := range t.w.plan.Clients - 1 {
+		if i == first || all {
+			t.w.mounts[(t.cl.index+1+i)%t.w.plan.Clients].hear(d)
+		}
+	}
+}
+
+// hear has a mount look at a deed, unless it waits for an answer already.
+func (cl *simClient) hear(d deed) {
 	select {
-	case t.w.mounts[i].told <- deed{n, *in}:
-	default: // it waits for an answer
+	case cl.told <- d:
+	default:
+	}
+}
+
+// holdBack keeps a deed of a mount that keeps to itself.
+func (cl *simClient) holdBack(d deed) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.mu.alone {
+		cl.mu.deeds = append(cl.mu.deeds, d)
+	}
+	return cl.mu.alone
+}
+
+// keepToItself begins or ends that others hear nothing of a mount's deeds; at the end
+// they hear of the last ones.
+func (w *world) keepToItself(cl *simClient, alone bool) {
+	cl.mu.Lock()
+	deeds := cl.mu.deeds
+	cl.mu.alone, cl.mu.deeds = alone, nil
+	cl.mu.Unlock()
+	for _, d := range deeds[max(0, len(deeds)-3):] {
+		for _, o := range w.mounts {
+			if o != cl {
+				o.hear(d)
+			}
+		}
 	}
 }
 

@@ -29,6 +29,11 @@
 //	go test ./e2e/sim -run TestWorlds -args -from 10000 -for 3h
 //	go test ./e2e/sim -run TestWorlds -args -seed 4711
 //
+// Seeds from 1,000,000 on are worlds with windows that are too rare in others: a
+// client's work is asked for when its term has passed, a leader does not know that it
+// leads no more, a disk gets full under work ahead of the log, what was written last
+// is damaged, and goroutines are late.
+//
 // # What is checked
 //
 //   - Histories are linearizable: names, data, attributes, extended attributes,

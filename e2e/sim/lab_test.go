@@ -15,6 +15,9 @@ import (
 const (
 	labVariable = "SIM_LABORATORY"
 	bugVariable = "SIM_BUG"
+
+	// lateVariable is set while goroutines are to be late now and then.
+	lateVariable = "SIM_LATE"
 )
 
 var inLab = os.Getenv(labVariable) != ""
@@ -44,6 +47,35 @@ var schedule = []edit{
 	{"$GOROOT/src/runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {", "if pp.schedtick < 0 {"},
 	{"$GOROOT/src/runtime/alg.go", "key[i] = bootstrapRand()", "key[i] = uint64(i)*0x9e3779b97f4a7c15 + 1"},
 	{"$GOROOT/src/runtime/alg.go", "hashkey[i] = uintptr(bootstrapRand())", "hashkey[i] = uintptr(i)*977 + 1"},
+}
+
+// interruptions are places where a goroutine is late now and then: nothing interrupts
+// any in a laboratory. No lock is held there.
+var interruptions = []edit{
+	{"fusefs/coord/query.go", "\trep, failure := c.read(s, r.Op)\n", "\trep, failure := c.read(s, r.Op)\n\tinterrupted()\n"},
+}
+
+// interruptedSource is a file that each package gets that is interrupted. Chance
+// depends on nothing but the time, so that a world is always the same. Only worlds
+// with rare windows have them.
+func interruptedSource(pkg string) string {
+	return "package " + pkg + `
+
+import (
+	"os"
+	"time"
+)
+
+func interrupted() {
+	if os.Getenv("` + lateVariable + `") == "" {
+		return
+	}
+	now := uint64(time.Now().UnixNano()) * 0x9e3779b97f4a7c15
+	if now ^= now >> 32; now%4 == 0 {
+		time.Sleep(time.Duration(2+now>>8%30) * time.Millisecond)
+	}
+}
+`
 }
 
 // texts are files as edits have made them, by path.
@@ -135,6 +167,11 @@ func lab(t testing.TB) string {
 		x := texts{}
 		for _, e := range schedule {
 			x.apply(t, e, "")
+		}
+		for _, e := range interruptions {
+			x.apply(t, e, "")
+			dir := filepath.Dir(path(t, e.file))
+			x[filepath.Join(dir, "zz_interrupted.go")] = interruptedSource(filepath.Base(dir))
 		}
 		for _, b := range bugs {
 			for _, e := range b.edits {

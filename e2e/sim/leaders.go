@@ -20,6 +20,10 @@ func (w *world) strikeLeader(f *Fault, lead *replica, cl *simClient) {
 		lead.powerCut(disk.Keep(f.N%3), f.For)
 	case Stuck:
 		w.stick(f, lead, cl)
+	case Deluded:
+		cl.setIdle(true)
+		w.after(f.For, func() { cl.setIdle(false) })
+		w.stick(f, lead, cl)
 	case Asleep:
 		lead.clock.pause()
 		w.after(f.For, lead.clock.resume)
@@ -124,6 +128,21 @@ func (w *world) bounce(first *replica) {
 			_ = second.process.group.TransferLeadership(first.member.ID) // as above
 		}
 		return false
+	})
+}
+
+// hoard cuts a client off that works ahead of the log. Nobody asks for what it does
+// before its term has passed.
+func (w *world) hoard(f *Fault, cl *simClient) {
+	w.keepToItself(cl, true)
+	for _, r := range w.replicas {
+		w.cutBoth(cl, r, f.For)
+	}
+	w.after(leaseTerm+400*time.Millisecond, func() {
+		if cl.worksAhead() {
+			w.counts.Add("window: work ahead of the log is asked for when its term has passed")
+		}
+		w.keepToItself(cl, false)
 	})
 }
 

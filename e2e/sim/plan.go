@@ -51,6 +51,8 @@ const (
 	Stranded    Kind = "leader and client"   // client A is cut off, and whoever leads is killed
 	Stuck       Kind = "leader stuck"        // whoever leads applies nothing, and reaches nobody but client A
 	Asleep      Kind = "leader asleep"       // whoever leads, for long; client A reaches nobody else
+	Hoarding    Kind = "client hoards"       // client A is cut off with its work, and others ask for that when its term has passed
+	Deluded     Kind = "leader deluded"      // whoever leads applies nothing, and reaches nobody but client A, which only looks at what it has
 )
 
 // Fault is one thing that goes wrong, and when.
@@ -81,7 +83,11 @@ type Plan struct {
 	Diet       diet          // what the threads do most
 	Mends      bool          // damaged pages that are read are mended from other replicas
 	Faults     []Fault
+	Rare       bool // it has a window that is too rare elsewhere
 }
+
+// rareFrom is the first seed of worlds with windows that are too rare in others.
+const rareFrom = 1_000_000
 
 // String lists the faults.
 func (p *Plan) String() string {
@@ -155,7 +161,20 @@ func MakePlan(seed uint64) Plan {
 		p.add(r, at, kind)
 	}
 	p.Duration = at
+	if p.Rare = seed >= rareFrom; p.Rare {
+		p.addRare(rand.New(rand.NewPCG(seed, 9)))
+	}
 	return p
+}
+
+// addRare adds a fault whose window is too rare in the others. It takes long.
+func (p *Plan) addRare(r *rand.Rand) {
+	at := 3*time.Second + time.Duration(r.IntN(6000))*time.Millisecond
+	if kind := []Kind{Deluded, Hoarding, FlippedBits, FullDisk}[r.IntN(4)]; p.fits(kind) {
+		p.SmallDisk = p.SmallDisk || kind == FullDisk
+		p.add(r, at, kind)
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
 // add draws the details of a fault.
@@ -180,6 +199,12 @@ func (p *Plan) add(r *rand.Rand, at time.Duration, kind Kind) {
 	case Stuck:
 		f.A = r.IntN(p.Clients)
 		f.For = 7 * time.Second
+	case Hoarding:
+		f.A = r.IntN(p.Clients)
+		f.For += 4500 * time.Millisecond
+	case Deluded:
+		f.A = r.IntN(p.Clients)
+		f.For = 9 * time.Second
 	case Asleep:
 		f.A = r.IntN(p.Clients)
 		f.For = 6500*time.Millisecond + f.For
@@ -223,7 +248,9 @@ func (p *Plan) fits(kind Kind) bool {
 			}
 		}
 		return p.Replicas >= 2 && n < 3
-	case Behind, CutInstall, Usurped, Bounced, Stranded, Stuck, Asleep:
+	case Hoarding:
+		return p.QueueOps > 0
+	case Behind, CutInstall, Usurped, Bounced, Stranded, Stuck, Asleep, Deluded:
 		return p.Replicas >= 3
 	}
 	return true

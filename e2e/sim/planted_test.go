@@ -90,7 +90,7 @@ var bugs = []bug{
 	{"authority is not confirmed by a quorum", 82, []edit{
 		{"fusefs/coord/session.go", "\tindex, err := c.cfg.Log.ReadIndex(ctx)\n", "\tif BUG {\n\t\tindex, _ := c.cfg.Tree.Applied()\n\t\treturn index, nil\n\t}\n\tindex, err := c.cfg.Log.ReadIndex(ctx)\n"},
 	}},
-	{"a session is kept without a quorum", 0, []edit{
+	{"a session is kept without a quorum", 1000095, []edit{
 		{"fusefs/coord/session.go", "\t\t\t_, failure = c.confirm()\n", "\t\t\tif !BUG {\n\t\t\t\t_, failure = c.confirm()\n\t\t\t}\n"},
 	}},
 	{"reads are confirmed by a clock", 730, []edit{

@@ -32,6 +32,7 @@ type power struct {
 		names    bool   // it was the sync of a folder
 		slow     time.Duration
 		wrote    map[string]int64 // where a file was written last
+		contents string           // the content file that was written last
 		starting bool
 	}
 }
@@ -102,6 +103,9 @@ func (p *power) decide(call disk.Call) (slow time.Duration, err error) {
 			p.mu.wrote = map[string]int64{}
 		}
 		p.mu.wrote[call.Path] = call.Off
+		if strings.Contains(call.Path, "/content/") {
+			p.mu.contents = call.Path
+		}
 	}
 	// Only batches are slow: while a segment is made or given up a lock is held that
 	// others wait for, and then time would stand still.
@@ -183,6 +187,13 @@ func (p *power) hasFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.failed != ""
+}
+
+// lastContents is the content file that was written last, "" if there is none.
+func (p *power) lastContents() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.contents
 }
 
 // failure is the sync that has failed.

@@ -47,6 +47,13 @@ const fullBatch = 400
 //
 //go:noinline
 func runSeed(t *testing.T, p Plan) (res *Result) {
+	late := ""
+	if p.Rare {
+		late = "1"
+	}
+	if err := os.Setenv(lateVariable, late); err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(*testing.T) { res = Run(p, synctest.Wait) })
 	check(res)
 	return res

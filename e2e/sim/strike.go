@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +20,10 @@ func (w *world) strike(f *Fault) {
 	w.trace("%v", f)
 	w.counts.Add("fault: " + string(f.Kind))
 	switch f.Kind {
-	case ClientCut, ClientFrom, ClientPause, LostReplies, Takeover, ClientGone:
+	case ClientCut, ClientFrom, ClientPause, LostReplies, Takeover, ClientGone, Hoarding:
 		w.strikeClient(f, w.mounts[f.A])
 		return
-	case Bounced, Stranded, Stuck, Asleep:
+	case Bounced, Stranded, Stuck, Asleep, Deluded:
 		if lead := w.leader(); lead != nil {
 			w.strikeLeader(f, lead, w.mounts[f.A%len(w.mounts)])
 		}
@@ -191,9 +192,9 @@ func (w *world) fill(f *Fault, r *replica) {
 	w.fullUntil[r] = w.now() + f.For
 	r.disk.SetCapacity(used+int64(f.N)<<10, 0)
 	w.after(f.For, func() {
-		r.disk.SetCapacity(diskBytes, 0)
+		r.disk.SetCapacity(w.diskBytes(), 0)
 		if r.process != nil && r.process.power.remains() == nil {
-			r.process.power.mem.SetCapacity(diskBytes, 0)
+			r.process.power.mem.SetCapacity(w.diskBytes(), 0)
 		}
 		w.after(time.Second, func() { delete(w.fullUntil, r) })
 	})
@@ -205,6 +206,8 @@ func (w *world) strikeClient(f *Fault, cl *simClient) {
 		for _, r := range w.replicas {
 			w.cutClient(cl, r, f)
 		}
+	case Hoarding:
+		w.hoard(f, cl)
 	case ClientFrom:
 		w.cutClient(cl, w.replicas[f.B%len(w.replicas)], f)
 	case ClientPause:
@@ -235,6 +238,10 @@ func (w *world) cutClient(cl *simClient, r *replica, f *Fault) {
 
 // flip turns bits over in a file of a replica that is down.
 func (w *world) flip(f *Fault, r *replica) {
+	hot := ""
+	if p := r.process; p != nil && w.plan.Rare {
+		hot = p.power.lastContents()
+	}
 	r.powerCut(disk.Keep(f.N%3), f.For)
 	files := w.files(r.disk, "/")
 	var fit []string
@@ -247,6 +254,9 @@ func (w *world) flip(f *Fault, r *replica) {
 		return
 	}
 	name := fit[f.N/4%len(fit)]
+	if strings.Contains(name, "/content/") && slices.Contains(fit, hot) {
+		name = hot
+	}
 	size := int64(0)
 	if info, err := r.disk.Stat(name); err == nil {
 		size = info.Size()
@@ -351,7 +361,7 @@ func (w *world) changeMembers(f *Fault) {
 	}
 	r := w.newReplica(raftlog.Member{ID: id, Replica: fmt.Sprintf("r%d", id), Incarnation: 1})
 	if w.plan.SmallDisk {
-		r.disk.SetCapacity(diskBytes, 0)
+		r.disk.SetCapacity(w.diskBytes(), 0)
 	}
 	if err := r.bootstrap(nil); err != nil {
 		w.fail("bootstrap: %v", err)

@@ -82,6 +82,9 @@ func (t *thread) run(ops int) {
 				burst = t.rand.IntN(6)
 			}
 		}
+		for t.cl.isIdle() {
+			time.Sleep(50 * time.Millisecond)
+		}
 		t.one()
 	}
 }

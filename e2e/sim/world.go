@@ -157,7 +157,7 @@ func (w *world) found() {
 	for _, m := range members {
 		r := w.newReplica(m)
 		if w.plan.SmallDisk {
-			r.disk.SetCapacity(diskBytes, 0)
+			r.disk.SetCapacity(w.diskBytes(), 0)
 		}
 		if err := r.bootstrap(members); err != nil {
 			w.fail("bootstrap: %v", err)
@@ -172,8 +172,14 @@ func (w *world) found() {
 	}
 }
 
-// diskBytes is a replica's disk where disks are small.
-const diskBytes = 24 << 20
+// diskBytes is a replica's disk where disks are small: such that sessions may work
+// ahead of the log until it is full, or that they never may.
+func (w *world) diskBytes() int64 {
+	if w.plan.Rare && w.plan.QueueOps > 0 {
+		return 256 << 20
+	}
+	return 24 << 20
+}
 
 // plant makes the directories.
 func (w *world) plant() {
