@@ -97,6 +97,43 @@ func TestLockedByOne(t *testing.T) {
 	openRoot(t, dir)
 }
 
+// TestKeyedAll locks the same keys in either order from two sides, and one key twice.
+func TestKeyedAll(t *testing.T) {
+	var k Keyed
+	var group sync.WaitGroup
+	working := 0
+	for _, keys := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "b"}} {
+		group.Go(func() {
+			for range 1000 {
+				unlock, err := k.LockAll(t.Context(), keys...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				working++ // all of them have b
+				unlock()
+			}
+		})
+	}
+	group.Wait()
+	if working != 3000 || len(k.mu.held) != 0 {
+		t.Errorf("%d times, left are %v", working, k.mu.held)
+	}
+	unlock, err := k.Lock(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := k.LockAll(ended, "a", "b"); !errors.Is(err, context.Canceled) {
+		t.Errorf("b is held, and LockAll says %v", err)
+	}
+	unlock()
+	if len(k.mu.held) != 0 {
+		t.Errorf("left are %v", k.mu.held)
+	}
+}
+
 func TestKeyed(t *testing.T) {
 	var k Keyed
 	unlock, err := k.Lock(t.Context(), "a")

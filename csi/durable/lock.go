@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +77,27 @@ func (k *Keyed) Lock(ctx context.Context, key string) (unlock func(), err error)
 		k.leave(key, t)
 		return nil, ctx.Err()
 	}
+}
+
+// LockAll locks several keys, in an order in which no two callers wait for each other.
+func (k *Keyed) LockAll(ctx context.Context, keys ...string) (unlock func(), err error) {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	var held []func()
+	unlock = func() {
+		for _, u := range held {
+			u()
+		}
+	}
+	for _, key := range slices.Compact(keys) {
+		u, err := k.Lock(ctx, key)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		held = append(held, u)
+	}
+	return unlock, nil
 }
 
 func (k *Keyed) leave(key string, t *turn) {

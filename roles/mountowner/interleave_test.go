@@ -88,6 +88,44 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
+// TestPublishOrUnstage publishes and unstages at the same time: one of the two is
+// done and the other one refused, and never does a bare folder get to a Pod.
+func TestPublishOrUnstage(t *testing.T) {
+	n := newVolume(t).node("node-1")
+	must(t, n.stage(""))
+	must(t, n.publish("pods/a", false))
+	n.shOK("echo hello > %s/f", n.path("pods/a"))
+	must(t, n.unpublish("pods/a"))
+	var won [2]int
+	for round := range 40 {
+		must(t, n.stage(""))
+		var group sync.WaitGroup
+		var published, unstaged error
+		order := []func(){func() { published = n.publish("pods/a", false) }, func() { unstaged = n.unstage() }}
+		for i := range order {
+			group.Go(order[(i+round)%2])
+		}
+		group.Wait()
+		var busy *BusyError
+		switch {
+		case published == nil && errors.As(unstaged, &busy):
+			won[0]++
+			if got, err := n.sh("cat %s/f", n.path("pods/a")); got != "hello" {
+				t.Fatalf("round %d: published, and %q %v is there", round, got, err)
+			}
+		case errors.Is(published, ErrNotStaged) && unstaged == nil:
+			won[1]++
+			if out, err := n.sh("test ! -e %[1]s || ! touch %[1]s/lost", n.path("pods/a")); err != nil {
+				t.Fatalf("round %d: not published, and could be written: %s", round, out)
+			}
+		default:
+			t.Fatalf("round %d: publish: %v; unstage: %v", round, published, unstaged)
+		}
+		must(t, n.unpublish("pods/a"))
+	}
+	t.Logf("published %d times, unstaged %d times", won[0], won[1])
+}
+
 // awaitServed waits until a serving process answers and serves the mount.
 func (n *node) awaitServed() {
 	t := n.v.t

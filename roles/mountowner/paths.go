@@ -103,15 +103,15 @@ func (t topMount) volume() string { return strings.TrimPrefix(t.Source, sourcePr
 func (t topMount) of(volume string) bool { return volume == "" || t.volume() == volume }
 
 // elsewhere lists where else a mount's filesystem is mounted.
-func elsewhere(m mounts.Mount) (paths []string) {
+func elsewhere(m mounts.Mount) (paths []string, err error) {
 	table, err := mounts.Own()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, o := range table {
 		if o.Device == m.Device && o.Point != m.Point {
 			paths = append(paths, o.Point)
 		}
 	}
-	return paths
+	return paths, nil
 }

@@ -43,7 +43,9 @@ func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
 		return err
 	}
 	defer t.Close()
-	unlock, err := o.busy.Lock(ctx, q.Target)
+	// Unstaging must not come between the look at what is staged and the bind: what
+	// is below it would be published, or what is published would be taken away.
+	unlock, err := o.busy.LockAll(ctx, q.Staging, q.Target)
 	if err != nil {
 		return err
 	}

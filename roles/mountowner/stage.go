@@ -221,8 +221,12 @@ func (o *Owner) unmountStaged(ctx context.Context, m *mount, path string) error 
 		return err
 	}
 	if top.kind == ours {
-		for _, p := range elsewhere(top.Mount) {
-			return &BusyError{Mountpoint: path, Holders: []Holder{{Command: "published at " + p}}}
+		published, err := elsewhere(top.Mount)
+		if err != nil {
+			return err
+		}
+		if len(published) > 0 {
+			return &BusyError{Mountpoint: path, Holders: []Holder{{Command: "published at " + published[0]}}}
 		}
 	}
 	// A session that is over, or that has no coordinator to answer for it, is not
