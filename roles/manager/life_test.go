@@ -217,6 +217,34 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
+// TestAbandonedWithItsNode has a node deleted that holds a claim of a volume which
+// was never handed out, and whose claim is deleted (D12).
+func TestAbandonedWithItsNode(t *testing.T) {
+	w := newWorld(t, 3)
+	m := w.manager(nil)
+	r := w.request(2)
+	v, err := m.begin(t.Context(), r)
+	w.must(err)
+	gone, slow := v.Replica(1).Node, v.Replica(2).Node
+	w.away[slow] = true
+	v = w.settle(m, r.Name, func(v *api.ReplicatedVolume) bool {
+		claim, err := w.k.Claim(t.Context(), w.k.Namespace(), v.BackingClaim(v.Replica(1)))
+		return err == nil && claim.HasFinalizer(api.FinalizerBackingUse)
+	})
+	if v.Is(api.ConditionProvisioned) {
+		t.Fatal("handed out without its second replica")
+	}
+	w.away[gone] = true
+	w.c.RemoveNode(gone)
+	w.away[slow] = false
+	w.c.DeleteClaim(r.ClaimName)
+	m.now = func() time.Time { return time.Now().Add(abandonedAfter + time.Second) }
+	w.settle(m, r.Name, nil)
+	if left := w.c.Left(r.Name); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
 // TestDeletedByHand shows that deleting the object of a volume destroys nothing.
 func TestDeletedByHand(t *testing.T) {
 	w := newWorld(t, 1)

@@ -167,7 +167,7 @@ func (m *manager) observeNodes(ctx context.Context, o *observed) error {
 	moving := v.Spec.Transition != nil && !v.Is(api.ConditionTransition)
 	replacing := asksReplacement(v) || joining(v) != nil
 	placing := v.Spec.Reclaim == nil && (replacing || !v.Is(api.ConditionProvisioned) && o.anyUnprovided())
-	leaving := len(v.Spec.Retired) > 0 || v.Status.Fence != nil
+	leaving := len(v.Spec.Retired) > 0 || v.Status.Fence != nil || v.Spec.Reclaim != nil && !v.Is(api.ConditionProvisioned)
 	if !moving && !placing && !leaving {
 		return nil
 	}
