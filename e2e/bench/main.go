@@ -70,6 +70,7 @@ func run(ctx context.Context, c config) (err error) {
 	for round := range c.rounds {
 		for _, t := range r.targets {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, c.rounds, t.name)
+			syscall.Sync() // nobody pays for what the one before has left to be written
 			if err := measure(ctx, c, fsbench, t, r); err != nil {
 				return fmt.Errorf("round %d on %s: %w", round+1, t.name, err)
 			}
