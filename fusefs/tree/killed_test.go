@@ -69,24 +69,7 @@ func TestSendBeforeTheFence(t *testing.T) {
 	sender := openTree(t, mem, "sender")
 	defer sender.Close()
 	sender.SetFence(4)
-	receiver := openTree(t, disk.NewMem(2), "receiver")
-	defer receiver.Close()
-	r, err := sender.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	w, err := receiver.Receive(r.Meta())
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, r, w, func() bool { return true })
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
-	if err := receiver.Install(w, r.NewestIndex()); err != nil {
-		t.Fatal(err)
-	}
+	receiver, _ := transferred(t, sender)
 	if receiver.Ready() {
 		t.Error("ready before replay has passed what the contents have")
 	}
