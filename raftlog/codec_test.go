@@ -152,6 +152,7 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		"version":                   {9, kindStep, 0},
 		"kind":                      {messageVersion, 7, 0},
 		"flags":                     {messageVersion, kindWake, 8},
+		"flags of another kind":     append([]byte{messageVersion, kindEnd, flagSlow}, slices.Concat(encodeEnd(someEnd())...)[3:]...),
 		"no term":                   change(func(m *pb.Message) { m.Term = nil }),
 		"local type":                change(func(m *pb.Message) { m.Type = pb.MsgHup.Enum(); m.Entries = nil }),
 		"checkpoint":                change(func(m *pb.Message) { m.Type = pb.MsgSnap.Enum(); m.Entries = nil }),

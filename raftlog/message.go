@@ -137,7 +137,7 @@ func decodeMessage(b []byte, from, to uint64) (*inMessage, error) {
 	kind, flags := d.u8(), d.u8()
 	m := &inMessage{slow: flags&flagSlow != 0, from: from, to: to}
 	switch {
-	case flags&^flagSlow != 0:
+	case flags&^flagSlow != 0, flags != 0 && kind != kindStep:
 		return nil, fmt.Errorf("message with flags %#x", flags)
 	case kind == kindWake:
 		m.wake = true
