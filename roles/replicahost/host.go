@@ -235,6 +235,7 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 	h.mu.Unlock()
 	for _, a := range wanted {
 		if r := present[a.Key()]; r != nil {
+			r.orphan = orphan{}
 			r.want(a)
 			continue
 		}
@@ -243,7 +244,7 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 	}
 	for key, r := range present {
 		if !asked[key] {
-			h.unwanted(r, known[r.volume])
+			h.unwanted(ctx, r, known[r.volume])
 		}
 	}
 }
@@ -252,15 +253,17 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 // is forgotten. A life that never ran and was placed elsewhere is released, and so is
 // one that a later one has replaced. All
 // else stays as it is: what the API does not say is no reason to end anything.
-func (h *Host) unwanted(r *replica, v *api.ReplicatedVolume) {
+func (h *Host) unwanted(ctx context.Context, r *replica, v *api.ReplicatedVolume) {
 	a := r.wantedNow()
 	if r.released() {
 		h.forget(r)
 		return
 	}
 	if v == nil {
+		h.orphaned(ctx, r, a)
 		return
 	}
+	r.orphan = orphan{}
 	spec := v.Replica(a.Index)
 	if spec != nil && spec.Incarnation > a.Incarnation && !a.Release {
 		// A later life has taken its place, and nobody waits for this one any more.
@@ -268,10 +271,7 @@ func (h *Host) unwanted(r *replica, v *api.ReplicatedVolume) {
 		r.want(a)
 		return
 	}
-	r.mu.Lock()
-	ran := r.mu.status.Initialized
-	r.mu.Unlock()
-	if !ran && !a.Initialised && spec != nil && spec.Incarnation == a.Incarnation && spec.Node != h.cfg.Node && !a.Release {
+	if !r.ran(&a) && spec != nil && spec.Incarnation == a.Incarnation && spec.Node != h.cfg.Node && !a.Release {
 		a.Release = true
 		r.want(a)
 	}

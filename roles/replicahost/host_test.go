@@ -25,7 +25,7 @@ func TestHost(t *testing.T) {
 	// The others have nodes and volumes of their own, and mostly wait.
 	tests := map[string]func(*testing.T, *lab){
 		"SecondHost": secondHost, "StateLost": stateIsLost, "Conflict": conflict, "Bounds": bounds, "Rebuilds": rebuilds, "Replaced": replaced,
-		"Moved": moved, "Forced": forced, "Storage": storageAway, "Crashes": crashes,
+		"Moved": moved, "Forced": forced, "Storage": storageAway, "Gone": gone, "Crashes": crashes,
 	}
 	next := make(chan string, len(tests))
 	for name := range tests {

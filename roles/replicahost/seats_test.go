@@ -3,12 +3,8 @@ package replicahost
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
-	"time"
-
-	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
@@ -108,17 +104,8 @@ func (u unbound) Claim(ctx context.Context, _, name string) (kube.Claim, error) 
 // TestPlaceIsKept shows that a replica that waits for its claim keeps its place, however often it tries, and a later one waits for it: if not, the
 // places of the last volumes would go to other volumes on each node, and none of these were whole.
 func TestPlaceIsKept(t *testing.T) {
-	dir := t.TempDir()
-	s, err := openStore(filepath.Join(dir, "state"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	asked := make(chan string)
-	h := &Host{
-		cfg: Config{Node: "n1", Retry: time.Millisecond, Locks: filepath.Join(dir, "locks")},
-		log: zap.NewNop(), store: s, cluster: unbound{asked: asked}, workers: newSeats(1), ports: newPorts(20000, 20001),
-	}
-	h.mu.replicas, h.mu.cancel, h.mu.dirty = map[string]*replica{}, map[string]context.CancelFunc{}, map[string]bool{}
+	h := seatedHost(t, unbound{asked: asked}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer h.running.Wait()
 	defer cancel()
