@@ -30,7 +30,7 @@
 //     finalizer off the claim.
 //   - A replica's trouble is its own: it is said in its status and tried again.
 //   - A replica keeps its place among the workers until it is released or nothing but another assignment can help it. Of more
-//     replicas than places those are served whose volumes appeared first, which is the same on every node: a volume waits as a whole.
+//     replicas than places those are served whose volumes were made first, which is the same on every node: a volume waits as a whole.
 //
 // # State on the host, version 1
 //

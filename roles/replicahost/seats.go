@@ -63,7 +63,8 @@ func (s *seats) count() int {
 }
 
 // arrivals remember in which order volumes appeared in the watch, which is that of the API
-// server's revisions and so the same on all nodes.
+// server's revisions and so the same on all nodes that watched then: it tells volumes apart that were made in one
+// second, as fine as their times are. A watch that begins tells of those that are there by name.
 type arrivals struct {
 	mu struct {
 		sync.Mutex
@@ -92,8 +93,8 @@ func (a *arrivals) last() uint64 {
 	return a.mu.last
 }
 
-// order sorts volumes by their arrival, and forgets those that arrived until before and are not among them. What the watch has not told
-// of yet comes last.
+// order sorts volumes by the second in which they were made, and those of one by their arrival. It forgets arrivals until before of volumes
+// that are not among them. What the watch has not told of yet comes last in its second.
 func (a *arrivals) order(volumes []*api.ReplicatedVolume, before uint64) {
 	there := map[string]bool{}
 	for _, v := range volumes {
@@ -108,6 +109,6 @@ func (a *arrivals) order(volumes []*api.ReplicatedVolume, before uint64) {
 	}
 	place := func(v *api.ReplicatedVolume) uint64 { return a.mu.of[v.Name] - 1 } // none is the greatest
 	slices.SortFunc(volumes, func(v, w *api.ReplicatedVolume) int {
-		return cmp.Or(cmp.Compare(place(v), place(w)), cmp.Compare(v.Name, w.Name))
+		return cmp.Or(v.CreationTimestamp.Compare(w.CreationTimestamp.Time), cmp.Compare(place(v), place(w)), cmp.Compare(v.Name, w.Name))
 	})
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
@@ -51,7 +53,31 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// TestArrivals sorts volumes as the watch told of them, and forgets those that are gone, but none that came meanwhile.
+// TestOrderAfterRestart has a watch begin with volumes that were there before, of which it tells by name: places go to those that were made first, as on
+// nodes that have seen them appear.
+func TestOrderAfterRestart(t *testing.T) {
+	made := map[string]int64{"a": 30, "b": 10, "c": 20, "d": 20}
+	for _, seen := range []string{"abcd", "bcda"} {
+		var a arrivals
+		var all []*api.ReplicatedVolume
+		for _, n := range strings.Split(seen, "") {
+			v := &api.ReplicatedVolume{}
+			v.Name, v.CreationTimestamp = n, api.Time{Time: time.Unix(made[n], 0)}
+			all = append(all, v)
+			a.note(n)
+		}
+		a.order(all, a.last())
+		var got string
+		for _, v := range all {
+			got += v.Name
+		}
+		if got != "bcda" {
+			t.Errorf("seen in the order %s they are served in the order %s", seen, got)
+		}
+	}
+}
+
+// TestArrivals sorts volumes of one second as the watch told of them, and forgets those that are gone, but none that came meanwhile.
 func TestArrivals(t *testing.T) {
 	volumes := func(names ...string) (all []*api.ReplicatedVolume) {
 		for _, n := range names {
