@@ -38,6 +38,8 @@ type Owner struct {
 		sync.Mutex
 		ctx    context.Context // while Run runs
 		mounts map[string]*mount
+		// replaced are places at which users have lost a mount, until one in its place serves.
+		replaced map[string]bool
 	}
 	running chan struct{} // closed when Run runs
 	resumed chan struct{} // closed when mounts of an earlier process are known
@@ -53,6 +55,8 @@ type Status struct {
 	Survives bool `json:"survives"`
 	// Resumed says that this process has taken the mount over from another.
 	Resumed bool `json:"resumed"`
+	// Replaced, in the answer to a stage request, says that a mount which had users was dead, and this one is in its place.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Places are folders that an owner needs to serve a node's frontend.
@@ -73,7 +77,7 @@ func NewOwner(limits client.Limits, log *zap.Logger) *Owner {
 
 func newOwner(log *zap.Logger, link *kernel.Link, limits client.Limits) *Owner {
 	o := &Owner{limits: limits, log: log.Named("mounts"), link: link, running: make(chan struct{}), resumed: make(chan struct{}), tallies: newTallies()}
-	o.mu.mounts = map[string]*mount{}
+	o.mu.mounts, o.mu.replaced = map[string]*mount{}, map[string]bool{}
 	return o
 }
 

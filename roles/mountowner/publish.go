@@ -67,7 +67,7 @@ func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
 		}
 		return nil
 	}
-	if err := o.takeDead(q.Target, q.Volume); err != nil {
+	if _, err := o.takeDead(q.Target, q.Volume); err != nil {
 		return err
 	}
 	if err := guard(t); err != nil {

@@ -108,7 +108,11 @@ func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 	if err := guard(t); err != nil {
 		return nil, err
 	}
-	return o.Mount(ctx, q.Spec)
+	st, err := o.Mount(ctx, q.Spec)
+	if err == nil {
+		st.Replaced = o.replaced(q.Mountpoint)
+	}
+	return st, err
 }
 
 // sameVolume reports whether a mount is what is asked for. A replica that was
@@ -134,8 +138,42 @@ func (o *Owner) clear(ctx context.Context, spec Spec) error {
 		if err := o.endMount(ctx, m); err != nil {
 			return err
 		}
+		if m.served() {
+			o.noteReplaced(spec.Mountpoint)
+		}
 	}
-	return o.takeDead(spec.Mountpoint, spec.Volume)
+	taken, err := o.takeDead(spec.Mountpoint, spec.Volume)
+	if taken {
+		o.noteReplaced(spec.Mountpoint)
+	}
+	return err
+}
+
+// noteReplaced remembers, until a mount in its place serves, that users have lost one.
+func (o *Owner) noteReplaced(path string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.replaced[path] = true
+}
+
+// replaced reports that once, and forgets it.
+func (o *Owner) replaced(path string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.mu.replaced[path]
+	delete(o.mu.replaced, path)
+	return was
+}
+
+// served reports whether the mount has ever had users.
+func (m *mount) served() bool {
+	select {
+	case <-m.up:
+		return true
+	default:
+	}
+	k := m.kernel.Load()
+	return k != nil && k.Resumed()
 }
 
 // alive reports whether the mount's session may still answer.
@@ -161,26 +199,27 @@ func (o *Owner) endMount(ctx context.Context, m *mount) error {
 }
 
 // takeDead takes mounts of a volume away that no process serves: their users get
-// ENOTCONN, as they do already. It is not for those that are served.
-func (o *Owner) takeDead(path, volume string) error {
+// ENOTCONN, as they do already. It is not for those that are served. taken says that there was one.
+func (o *Owner) takeDead(path, volume string) (taken bool, err error) {
 	for {
 		top, err := topOf(path)
 		if err != nil {
-			return err
+			return taken, err
 		}
 		switch {
 		case top.kind == nothing, top.kind == guarding:
-			return nil
+			return taken, nil
 		case top.kind == foreign:
-			return fmt.Errorf("%s: %w: of type %s", path, ErrConflict, top.Type)
+			return taken, fmt.Errorf("%s: %w: of type %s", path, ErrConflict, top.Type)
 		case o.serves(top.Device):
-			return fmt.Errorf("%s: %w: volume %s is published there", path, ErrConflict, top.volume())
+			return taken, fmt.Errorf("%s: %w: volume %s is published there", path, ErrConflict, top.volume())
 		case !top.of(volume):
-			return fmt.Errorf("%s: %w: volume %s was there", path, ErrConflict, top.volume())
+			return taken, fmt.Errorf("%s: %w: volume %s was there", path, ErrConflict, top.volume())
 		}
 		if err := kernel.Detach(path); err != nil {
-			return err
+			return taken, err
 		}
+		taken = true
 	}
 }
 
@@ -209,9 +248,10 @@ func (o *Owner) Unstage(ctx context.Context, volume, path string) error {
 			return err
 		}
 	}
-	if err := o.takeDead(path, volume); err != nil {
+	if _, err := o.takeDead(path, volume); err != nil {
 		return err
 	}
+	o.replaced(path) // nobody is told any more
 	return unguard(t)
 }
 

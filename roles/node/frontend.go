@@ -57,13 +57,17 @@ type frontend struct {
 	log        *zap.Logger
 }
 
-// Stage implements replicated.Mounts.
+// Stage implements replicated.Mounts. A mount that is dead is made anew: whoever
+// uses the old one gets ENOTCONN, and the volume an Event.
 func (f *frontend) Stage(ctx context.Context, handle, staging string, access replicated.Access) error {
 	q, err := f.request(ctx, handle, staging, access)
 	if err != nil {
 		return err
 	}
-	_, err = f.owner.Stage(ctx, q)
+	st, err := f.owner.Stage(ctx, q)
+	if err == nil && st.Replaced {
+		f.tell(ctx, handle)
+	}
 	return translate(err)
 }
 
@@ -112,8 +116,7 @@ func (f *frontend) Unstage(ctx context.Context, handle, staging string) error {
 	return translate(f.owner.Unstage(ctx, handle, staging))
 }
 
-// Publish implements replicated.Mounts. A mount that is dead is made anew: whoever
-// uses the old one gets ENOTCONN, and the volume an Event.
+// Publish implements replicated.Mounts. What is not staged, or dead, is staged at first.
 func (f *frontend) Publish(ctx context.Context, handle, staging, target string, access replicated.Access, readOnly bool) error {
 	q := mountowner.PublishRequest{Volume: handle, Staging: staging, Target: target, ReadOnly: readOnly}
 	err := f.owner.Publish(ctx, q)
@@ -123,7 +126,6 @@ func (f *frontend) Publish(ctx context.Context, handle, staging, target string, 
 	if err := f.Stage(ctx, handle, staging, access); err != nil {
 		return err
 	}
-	f.tell(ctx, handle)
 	return translate(f.owner.Publish(ctx, q))
 }
 
