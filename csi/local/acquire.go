@@ -145,7 +145,8 @@ func (d *Driver) Release(ctx context.Context, q consumer.Request) error {
 	return nil
 }
 
-// List implements [consumer.Service].
+// List implements [consumer.Service]. A volume whose folder can't be read is told of, and listed as
+// not mounted; one whose record can't be read is told of.
 func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
 	if err := d.publishes(); err != nil {
 		return nil, err
@@ -169,9 +170,10 @@ func (d *Driver) List(context.Context) ([]consumer.Acquisition, error) {
 			a, err = d.acquisition(r, f, own)
 			f.Close()
 		}
-		if err != nil && !errors.Is(err, errLost) {
-			return nil, err
+		if errors.Is(err, errLost) {
+			err = nil // whoever acquires it is told
 		}
+		d.note(partFolder, r.ID, err)
 		list = append(list, a)
 	}
 	return list, nil

@@ -52,6 +52,7 @@ type Driver struct {
 	records *durable.Records
 	trash   *durable.Trash
 	busy    durable.Keyed
+	trouble trouble
 	// step is told what was just made durable or mounted; tests crash there.
 	step func(string)
 }
@@ -104,7 +105,8 @@ func (d *Driver) Close() {
 func (d *Driver) Run(ctx context.Context) error { return d.trash.Run(ctx) }
 
 // Recover finishes what a crash or restart interrupted. An acquisition that can't
-// be mounted is logged and stays recorded; its consumer's next call tries again.
+// be mounted is logged and stays recorded; its consumer's next call tries again. So is a
+// deletion that can't be finished; the provisioner's next call tries again.
 func (d *Driver) Recover(ctx context.Context) error {
 	all, err := d.all()
 	if err != nil {
@@ -117,16 +119,15 @@ func (d *Driver) Recover(ctx context.Context) error {
 		}
 		switch {
 		case r.Deleting:
-			err = d.finishDelete(r)
+			if err := d.finishDelete(r); err != nil {
+				d.log.Error("deletion can't be finished", zap.String("volume", r.ID), zap.Error(err))
+			}
 		case r.AcquiredBy != "" && d.cfg.ConsumerRoot != "":
 			if _, mountErr := d.mountConsumer(r); mountErr != nil {
 				d.log.Error("acquired volume can't be mounted", zap.String("volume", r.ID), zap.Error(mountErr))
 			}
 		}
 		unlock()
-		if err != nil {
-			return fmt.Errorf("volume %s: %w", r.ID, err)
-		}
 	}
 	return nil
 }
@@ -196,26 +197,6 @@ func (d *Driver) write(r *record) error {
 		return err
 	}
 	return d.records.Write(r.ID, b)
-}
-
-// all returns every record.
-func (d *Driver) all() ([]*record, error) {
-	ids, err := d.records.Names()
-	if err != nil {
-		return nil, err
-	}
-	var all []*record
-	for _, id := range ids {
-		r, err := d.read(id)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, nil
 }
 
 // folder opens a volume's folder.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -326,6 +327,48 @@ func TestLostFolder(t *testing.T) {
 	}
 	if err := n.delete(ctx, id); err != nil {
 		t.Errorf("a lost volume can't be deleted: %v", err)
+	}
+}
+
+// TestOneBadVolume has a record that can't be read, and a volume whose folder does not answer: the driver starts, is ready and
+// lists the others, and each is told of once.
+func TestOneBadVolume(t *testing.T) {
+	n := newNode(t)
+	ctx := t.Context()
+	for _, name := range []string{"pvc-bad", "pvc-dead", "pvc-good"} {
+		id := n.mustCreate(t, name)
+		if _, err := n.Acquire(ctx, consumer.Request{Volume: id, Consumer: "host"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mountstest.Dead(t, filepath.Join(n.dir, "root/volumes/pvc-dead"))
+	if err := os.WriteFile(filepath.Join(n.dir, "root/records/pvc-bad"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	core, told := observer.New(zap.ErrorLevel)
+	n.restart(t)
+	n.log = zap.New(core)
+	for range 2 {
+		list, err := n.List(ctx)
+		if err != nil || len(list) != 2 || list[0].Volume != "pvc-dead" || list[0].Mounted || list[1].Volume != "pvc-good" || !list[1].Mounted {
+			t.Fatalf("list %+v, error %v", list, err)
+		}
+		if err := n.Ready(); err != nil {
+			t.Errorf("ready: %v", err)
+		}
+	}
+	if told.Len() != 1 || told.All()[0].ContextMap()["volume"] != "pvc-dead" { // the record was told of at the start
+		t.Errorf("told %v", told.All())
+	}
+	s, err := n.Summary()
+	if err != nil || s.Unreadable != 2 || s.Acquired != 2 {
+		t.Errorf("summary %+v, error %v", s, err)
+	}
+	if err := os.Remove(filepath.Join(n.dir, "root/records/pvc-bad")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := n.Summary(); err != nil || s.Unreadable != 1 {
+		t.Errorf("when the bad record is gone: summary %+v, error %v", s, err)
 	}
 }
 

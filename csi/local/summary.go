@@ -5,6 +5,7 @@ import "tak-os.org/tak-replicated/csi/mounts"
 // Summary is what a node's volumes add up to.
 type Summary struct {
 	Free, Acquired, Deleting  int
+	Unreadable                int // records and folders
 	RequestedBytes, FreeBytes int64
 }
 
@@ -26,11 +27,13 @@ func (d *Driver) Summary() (Summary, error) {
 		}
 		s.RequestedBytes += r.CapacityBytes
 	}
+	s.Unreadable = d.trouble.count()
 	s.FreeBytes, err = d.free()
 	return s, err
 }
 
-// Ready says why the driver can't serve: its records can't be read.
+// Ready says why the driver can't serve: the folder of its records can't be read. A single
+// record that can't be is no reason.
 func (d *Driver) Ready() error {
 	_, err := d.all()
 	return err

@@ -9,7 +9,7 @@ import (
 
 // Metrics is what the local driver shows.
 var Metrics = metric.Table{Role: "local", Defs: []metric.Def{
-	{Name: "local_volumes", Kind: metric.Gauge, Labels: []string{"state"}, Help: "Volumes on this node, by state: free, acquired or deleting."},
+	{Name: "local_volumes", Kind: metric.Gauge, Labels: []string{"state"}, Help: "Volumes on this node, by state: free, acquired, deleting, or unreadable (records and folders that the log tells of)."},
 	{Name: "local_requested_bytes", Kind: metric.Gauge, Help: "Sum of the sizes that the volumes were asked for."},
 	{Name: "local_free_bytes", Kind: metric.Gauge, Help: "What is free in the volumes' filesystem."},
 }}
@@ -43,6 +43,7 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(volumesDesc, float64(s.Free), "free")
 	gauge(volumesDesc, float64(s.Acquired), "acquired")
 	gauge(volumesDesc, float64(s.Deleting), "deleting")
+	gauge(volumesDesc, float64(s.Unreadable), "unreadable")
 	gauge(capacityDesc, float64(s.RequestedBytes))
 	gauge(freeDesc, float64(s.FreeBytes))
 }

@@ -133,3 +133,19 @@ func Folder(t testing.TB, dir string, names ...string) string {
 	}
 	return path
 }
+
+// Dead mounts a filesystem over a folder whose server has ended: every use of it fails.
+func Dead(t testing.TB, dir string) {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Mount("dead", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		t.Fatal(err)
+	}
+}
