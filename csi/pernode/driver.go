@@ -226,7 +226,10 @@ func (d *Driver) mounted(handle, uid string) (bool, error) {
 }
 
 // Summary is what a node's copies add up to.
-type Summary struct{ Copies, Held int }
+type Summary struct {
+	Copies, Held int
+	Unreadable   int // records; the log tells of them when copies are looked at
+}
 
 // Summary reads all records.
 func (d *Driver) Summary() (Summary, error) {
@@ -238,7 +241,8 @@ func (d *Driver) Summary() (Summary, error) {
 	for _, handle := range handles {
 		r, err := d.read(handle)
 		if err != nil {
-			return Summary{}, err
+			s.Unreadable++
+			continue
 		}
 		if r == nil {
 			continue // removed meanwhile
@@ -251,7 +255,8 @@ func (d *Driver) Summary() (Summary, error) {
 	return s, nil
 }
 
-// Ready says why the driver can't serve: its records can't be read.
+// Ready says why the driver can't serve: the folder of its records can't be read. A single
+// record that can't be is no reason.
 func (d *Driver) Ready() error {
 	_, err := d.Summary()
 	return err

@@ -449,6 +449,24 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
+// TestOneBadRecord has a record that can't be read: others are published, and the driver is ready and says which one it is.
+func TestOneBadRecord(t *testing.T) {
+	n := newNode(t)
+	n.mustPublish(t, pod1)
+	if err := os.WriteFile(filepath.Join(n.dir, "root/records/bad"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ready(); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	if s, err := n.Summary(); err != nil || s != (Summary{Copies: 1, Held: 1, Unreadable: 1}) {
+		t.Errorf("summary %+v, error %v", s, err)
+	}
+	if err := n.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "handle bad: ") {
+		t.Errorf("look: %v", err)
+	}
+}
+
 // TestNoAnswer: without the API nothing new is published, and what is can go.
 func TestNoAnswer(t *testing.T) {
 	n := newNode(t)

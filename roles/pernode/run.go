@@ -87,11 +87,13 @@ func Run(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 var Metrics = metric.Table{Role: "per-node", Defs: []metric.Def{
 	{Name: "per_node_copies", Kind: metric.Gauge, Help: "Copies on this node."},
 	{Name: "per_node_copies_held", Kind: metric.Gauge, Help: "Copies that a Pod holds."},
+	{Name: "per_node_records_unreadable", Kind: metric.Gauge, Help: "Records that can't be read; the log tells of them."},
 }}
 
 var (
 	copiesDesc = Metrics.Get("per_node_copies").Desc(nil)
 	heldDesc   = Metrics.Get("per_node_copies_held").Desc(nil)
+	badDesc    = Metrics.Get("per_node_records_unreadable").Desc(nil)
 )
 
 // metrics counts copies when it is asked.
@@ -102,6 +104,7 @@ var _ prometheus.Collector = metrics{}
 func (m metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- copiesDesc
 	to <- heldDesc
+	to <- badDesc
 }
 
 func (m metrics) Collect(to chan<- prometheus.Metric) {
@@ -112,4 +115,5 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(copiesDesc, prometheus.GaugeValue, float64(s.Copies))
 	to <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(s.Held))
+	to <- prometheus.MustNewConstMetric(badDesc, prometheus.GaugeValue, float64(s.Unreadable))
 }
