@@ -26,7 +26,6 @@ var spareRights = map[string]string{
 	"tak-replicated-local patch /events":                              "an Event that is told again",
 	"tak-replicated-manager patch /events":                            "the same",
 	"tak-replicated-local delete storage.k8s.io/csistoragecapacities": "the capacity of a class that is gone",
-	"tak-replicated-manager update /persistentvolumeclaims":           "a claim is given back to the scheduler when too few nodes can hold copies",
 	"tak-replicated-manager update /secrets":                          "credentials are renewed after half a day",
 	"tak-replicated-node create /events":                              "a mount that is broken",
 	"tak-replicated-node patch /events":                               "the same, again",
