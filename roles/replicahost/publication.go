@@ -1,6 +1,7 @@
 package replicahost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ func (r *replica) acquire(ctx context.Context) (dir string, o *obstacle) {
 	if got.Name == "" || strings.ContainsRune(got.Name, '/') || got.Name == "." || got.Name == ".." {
 		return "", unavailable(api.HostReasonWaitingForPublish, "local driver names the mount %q", got.Name)
 	}
+	r.mounted = got.Name
 	dir = filepath.Join(r.host.cfg.ConsumerRoot, got.Name)
 	r.say(api.ReplicaAcquiring, api.HostReasonWaitingForMount, "waiting for the mount in this process's mount namespace")
 	return dir, awaitMount(ctx, dir, got.Device, got.Inode)
@@ -93,5 +95,32 @@ func (r *replica) unpublish(ctx context.Context) *obstacle {
 	if err != nil {
 		return &obstacle{phase: api.ReplicaReleasing, reason: api.HostReasonUnpublishing, message: fmt.Sprintf("local driver: %v", err)}
 	}
-	return nil
+	// A process that has never acquired it takes the handle, as which the local driver names mounts.
+	return awaitNoMount(ctx, filepath.Join(r.host.cfg.ConsumerRoot, cmp.Or(r.mounted, r.record.Handle)))
 }
+
+// awaitNoMount waits until nothing is mounted at dir, as this process sees it: until then the volume is in use here, whatever the
+// local driver has taken away on its side.
+func awaitNoMount(ctx context.Context, dir string) *obstacle {
+	deadline := time.Now().Add(goneWithin)
+	for {
+		table, err := mounts.Own()
+		if err == nil {
+			if _, there := mounts.At(table, dir); !there {
+				return nil
+			}
+			err = fmt.Errorf("%s is still mounted in this mount namespace", dir)
+		}
+		if time.Now().After(deadline) {
+			return &obstacle{phase: api.ReplicaReleasing, reason: api.HostReasonUnpublishing, message: err.Error()}
+		}
+		select {
+		case <-ctx.Done():
+			return stopped
+		case <-time.After(mountLook):
+		}
+	}
+}
+
+// goneWithin is how long a mount that was taken away may take to go here too, before it is said that it does not.
+const goneWithin = 2 * time.Second

@@ -26,8 +26,6 @@ type Record struct {
 	Port       int        `json:"port,omitempty"`
 	// Initialised says that the identity has been on the replica's volume.
 	Initialised bool `json:"initialised"`
-	// Lost says that the state was found to be gone, and how.
-	Lost string `json:"lost,omitempty"`
 	// Released is when the host let go of the replica.
 	Released *time.Time `json:"released,omitempty"`
 }

@@ -25,6 +25,7 @@ type replica struct {
 	seat      *seat        // its place among the workers, or in the line for one; nil: it needs none
 	lock      *os.File     // the publication lock, nil while another host has it
 	busy      map[int]bool // ports that somebody else listens on
+	mounted   string       // what the local driver called the mount, once it was acquired
 	orphan    orphan       // belongs to the host's reconcile
 
 	changed chan struct{} // told when wanted has changed
