@@ -73,6 +73,7 @@ func (cl *simClient) serve() {
 		},
 		Name: fmt.Sprintf("client %d/%d", cl.index, cl.life), QuorumWait: cl.w.plan.QuorumWait, Logger: cl.w.log,
 		Spawn: func(f func()) { go f() }, Limits: client.Limits{QueueOps: cl.w.plan.QueueOps},
+		Near: cl.near, Observe: watcher{&cl.w.counts},
 	})
 	if err != nil {
 		cl.w.fail("client: %v", err)
@@ -102,6 +103,33 @@ func (cl *simClient) serve() {
 		defer close(ended)
 		_ = s.Run(ctx)
 	}()
+}
+
+// near is the replica on the client's node.
+func (cl *simClient) near() (client.Member, bool) {
+	members := cl.w.members()
+	if len(members) == 0 {
+		return client.Member{}, false
+	}
+	return members[cl.index%len(members)], true
+}
+
+// watcher counts what a session says that it did.
+type watcher struct{ counts *Counts }
+
+var _ client.Observer = watcher{}
+
+func (watcher) FromMemory()                       {}
+func (watcher) Called(bool, time.Duration, error) {}
+func (watcher) Attached()                         {}
+func (watcher) Lost()                             {}
+
+func (w watcher) ReadNear(answered bool) {
+	if answered {
+		w.counts.Add("contents read from a replica that follows")
+	} else {
+		w.counts.Add("window: contents of a replica that follows are not good enough")
+	}
 }
 
 // stop ends the serving process; late: what it has sent still arrives.

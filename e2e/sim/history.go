@@ -73,6 +73,9 @@ func (h *history) unknown(r *record, in input, at time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now++
+	if in.session == 0 {
+		in.session = r.asked // a lock goes with it, if it was taken
+	}
 	r.in, r.out, r.ret, r.until = in, output{unknown: true}, math.MaxInt64-1, at
 	h.ops = append(h.ops, r)
 	h.lockedLocked(r)

@@ -77,6 +77,9 @@ var bugs = []bug{
 		{"fusefs/tree/session.go", "\tcase it.Seq <= s.seq:\n", "\tcase it.Seq <= s.seq && BUG:\n\t\treturn Applied, x.session(it.Session)\n\tcase it.Seq <= s.seq:\n"},
 		{"fusefs/coord/session.go", "s = &session{id: sid, next: info.LastSeq + 1,", "s = &session{id: sid, next: map[bool]uint64{false: info.LastSeq + 1, true: max(info.LastSeq, 1)}[BUG],"},
 	}},
+	{"contents are read from a replica that is behind", 2, []edit{
+		{"fusefs/coord/follower.go", "case rep.Index < r.Index:", "case rep.Index < r.Index && !BUG:"},
+	}},
 	{"leases outlive their term", 340, []edit{
 		{"fusefs/client/link.go", "\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10", "\tif BUG {\n\t\treturn time.Duration(ttlMillis) * time.Millisecond * 9\n\t}\n\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10"},
 	}},

@@ -6,6 +6,7 @@ func Wanted() []string {
 	wanted := []string{
 		"answered ahead of the log",
 		"answered from memory",
+		"contents read from a replica that follows",
 		"digest compared",
 		"fsync",
 		"operation ahead of the log is lost with its session",
@@ -22,6 +23,7 @@ func Wanted() []string {
 		"window: bits flipped in the journal",
 		"window: damaged contents are mended",
 		"window: checkpoint of another replica installed",
+		"window: contents of a replica that follows are not good enough",
 		"window: coordinator down with unanswered operations",
 		"window: coordinator down with work ahead of the log",
 		"window: damaged replica is reported lost",

@@ -27,6 +27,7 @@ type link struct {
 	welcome  *fsop.Attached    // waits for ownership
 	closed   chan struct{}
 	ttl      time.Duration // of leases, as counted here
+	term     uint64        // of the coordinator, once attached
 
 	heard atomic.Int64 // when something came last (Mono)
 	found chan uint64  // which member another one takes for the coordinator
@@ -52,6 +53,9 @@ func (s *Session) Run(ctx context.Context) error {
 	pumping, stop := context.WithCancel(ctx)
 	defer stop()
 	pump.Go(func() { s.pump(pumping) })
+	if s.cfg.Near != nil {
+		pump.Go(func() { s.stayNear(pumping) })
+	}
 	failed := 0 // in a row
 	for try := 0; ctx.Err() == nil; try++ {
 		if s.Over() != nil {
@@ -233,7 +237,7 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	s.mu.link = l
 	s.cfg.Observe.Attached()
 	s.mu.nextID = max(s.mu.nextID, idFirst)
-	l.ttl = leaseTerm(a.TTL)
+	l.ttl, l.term = leaseTerm(a.TTL), a.Term
 	s.mu.expires = l.attachAt + l.ttl
 	s.mu.ahead.recalls = nil
 	s.mu.sendNext = a.LastSeq + 1 // before anything can send: nothing is known here of what the last connection carried

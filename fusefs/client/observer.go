@@ -13,6 +13,9 @@ type Observer interface {
 	// Called follows each other operation; failure is nil for one that has a
 	// reply, whatever its errno.
 	Called(mutation bool, took time.Duration, failure error)
+	// ReadNear follows each read for which the replica on this node was asked;
+	// answered: with an answer that could be used.
+	ReadNear(answered bool)
 	// Attached follows each time that a coordinator has taken the session in.
 	Attached()
 	// Lost follows the end of a session of the log under its mount.
@@ -23,6 +26,7 @@ type unobserved struct{}
 
 func (unobserved) FromMemory()                       {}
 func (unobserved) Called(bool, time.Duration, error) {}
+func (unobserved) ReadNear(bool)                     {}
 func (unobserved) Attached()                         {}
 func (unobserved) Lost()                             {}
 

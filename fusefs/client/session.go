@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -65,6 +66,10 @@ type Config struct {
 	DropName func(parent fsop.Ino, name []byte)
 	Spawn    func(func()) // runs a function on a goroutine of its own
 
+	// Near returns the worker on this node, as known now; false: there is none. Nil:
+	// contents are read from the coordinator only.
+	Near func() (Member, bool)
+
 	// Linger returns how long the kernel may still answer by itself what Keep
 	// allowed about inodes, nil for all. Nil: it never does.
 	Linger func(inos []fsop.Ino) time.Duration
@@ -93,6 +98,10 @@ type Session struct {
 	room  *semaphore.Weighted // bytesInFlight, shared by the mutations in the window
 	over  chan struct{}       // closed when mu.over is set
 	kick  chan struct{}       // something is to be sent soon
+
+	near      atomic.Pointer[near] // nil: not connected
+	wantNear  chan struct{}        // somebody would read there
+	nearAgain atomic.Int64         // not to be asked before (Mono)
 
 	shunned uint64 // the member that was tried last, without success; only Run uses it
 
@@ -149,7 +158,7 @@ func New(cfg Config) (*Session, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = unobserved{}
 	}
-	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), limits: cfg.Limits}
+	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), wantNear: make(chan struct{}, 1), limits: cfg.Limits}
 	s.limits.setDefaults()
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
@@ -195,6 +204,11 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 	return s.asked(false, func() (*fsop.Reply, error) {
 		if rep := s.readAhead(ctx, req); rep != nil {
 			return rep, nil
+		}
+		if o, ok := req.Op.(*fsop.Read); ok {
+			if rep := s.readNear(ctx, o, o.Ino); rep != nil {
+				return rep, nil
+			}
 		}
 		return s.query(ctx, req)
 	})

@@ -105,8 +105,17 @@ func (s *Session) readAhead(ctx context.Context, req *fsop.Request) *fsop.Reply 
 		return nil
 	}
 	defer s.cache.endAhead()
-	rep, err := s.query(ctx, &fsop.Request{Op: &fsop.ReadMany{Inos: inos}})
-	if err != nil || rep.Errno != fsop.OK || len(rep.Attrs) == 0 || rep.Attrs[0].Ino != o.Ino {
+	op := &fsop.ReadMany{Inos: inos}
+	rep := s.readNear(ctx, op, inos...)
+	if rep != nil {
+		s.cache.keepSmall(rep)
+	} else {
+		var err error
+		if rep, err = s.query(ctx, &fsop.Request{Op: op}); err != nil {
+			return nil
+		}
+	}
+	if rep.Errno != fsop.OK || len(rep.Attrs) == 0 || rep.Attrs[0].Ino != o.Ino {
 		return nil
 	}
 	var own *fsop.Reply
@@ -117,6 +126,13 @@ func (s *Session) readAhead(ctx context.Context, req *fsop.Request) *fsop.Reply 
 		}
 	})
 	return own
+}
+
+// keepSmall remembers contents that were read ahead.
+func (c *cache) keepSmall(rep *fsop.Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.small.put(rep)
 }
 
 // beginAhead lists the small files to read along with one, that one first; nil

@@ -89,6 +89,7 @@ type Coordinator struct {
 	mu         sync.Mutex
 	term       uint64 // 0: not leading
 	leader     uint64 // member to point clients at
+	followed   uint64 // term in which that leads
 	sessions   map[uint64]*session
 	holders    map[fsop.Ino]map[*session]struct{}
 	wanted     map[fsop.Ino]int // recalled for a mutation that waits
@@ -174,7 +175,7 @@ func (c *Coordinator) Follow(term, leader uint64) {
 	c.lock()
 	defer c.unlock()
 	c.end(leader)
-	c.leader = leader
+	c.leader, c.followed = leader, term
 }
 
 // end resigns: every attached client is told and let go.

@@ -147,6 +147,7 @@ func runWorld(t *testing.T, w *world, seed uint64, long time.Duration) *history 
 	ledgers := make([]client.Ledger, sessions)
 	for i := range ms {
 		ledgers[i] = client.NewMemLedger()
+		w.near = func() uint64 { return uint64(i)%uint64(len(w.replicas)) + 1 }
 		ms[i].Store(w.mount(fmt.Sprint("m", i), ledgers[i]))
 	}
 	dir := ms[0].Load().ok(&fsop.Create{Parent: fsop.Root, Name: []byte("dir"), Mode: fsop.TypeDir | 0o755}).Attrs[0].Ino

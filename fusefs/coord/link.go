@@ -78,6 +78,8 @@ func (l *Link) Request(id uint64, payload []byte) {
 		l.c.detach(l, id, m.Detach)
 	case fsop.MessageOwn:
 		l.c.own(l, id, m.Own)
+	case fsop.MessageFollowerRead:
+		l.c.followerRead(l, id, m.Follower)
 	case fsop.MessageOperate:
 		l.c.operate(l, id, m.Operate.Op)
 	case fsop.MessageStatus:

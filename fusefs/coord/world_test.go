@@ -37,6 +37,8 @@ type world struct {
 	full    int           // proposals to be refused for want of room
 	deaf    chan struct{} // no quorum round ends before it is closed; nil: each does
 	orderly bool          // mounts wait for the log
+	near    func() uint64 // id of the replica that mounts read contents from; nil: only the coordinator
+	seenBy  nearCount     // what came of that
 	pipes   []*pipe       // every connection so far
 
 	// What the wires do wrong, on purpose; nil: nothing.
@@ -59,7 +61,8 @@ type replica struct {
 	coord   *coord.Coordinator
 	wake    chan struct{}
 	applied atomic.Uint64
-	turns   []turn // of leadership, not announced yet; guarded by world.mu
+	stuck   atomic.Bool // applies nothing
+	turns   []turn      // of leadership, not announced yet; guarded by world.mu
 	leading uint64 // term to announce once its first entry is applied
 }
 
@@ -263,6 +266,9 @@ func (r *replica) applyLoop(ctx context.Context) {
 
 func (r *replica) applyNext() bool {
 	w := r.w
+	if r.stuck.Load() {
+		return false
+	}
 	next := r.applied.Load()
 	w.mu.Lock()
 	turns := r.turns
@@ -317,8 +323,15 @@ func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
 	if w.orderly {
 		limits.QueueOps = 0
 	}
+	var near func() (client.Member, bool)
+	if w.near != nil {
+		near = func() (client.Member, bool) {
+			id := w.near()
+			return client.Member{ID: id, Addr: fmt.Sprint(id - 1)}, true
+		}
+	}
 	s, err := client.New(client.Config{
-		Limits: limits,
+		Limits: limits, Near: near, Observe: &w.seenBy,
 		Members: func() (ms []client.Member) {
 			for i := range w.replicas {
 				ms = append(ms, client.Member{ID: uint64(i) + 1, Addr: fmt.Sprint(i)})
@@ -339,6 +352,22 @@ func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
 	w.t.Cleanup(m.kill)
 	return m
 }
+
+// nearCount counts reads for which a replica that follows was asked.
+type nearCount struct{ answered, left atomic.Int64 }
+
+func (n *nearCount) ReadNear(answered bool) {
+	if answered {
+		n.answered.Add(1)
+	} else {
+		n.left.Add(1)
+	}
+}
+
+func (*nearCount) FromMemory()                       {}
+func (*nearCount) Called(bool, time.Duration, error) {}
+func (*nearCount) Attached()                         {}
+func (*nearCount) Lost()                             {}
 
 // mount is one session with shorthands.
 type mount struct {

@@ -103,6 +103,7 @@ func sampleMessages() map[string]*Message {
 		"detach":    {Kind: MessageDetach, Detach: &Detach{Session: 5, Epoch: 6}},
 		"status":    {Kind: MessageStatus, Status: &StatusQuery{}},
 		"own":       {Kind: MessageOwn, Own: &Own{Session: 5, Owner: []byte("node-1")}},
+		"follower":  {Kind: MessageFollowerRead, Follower: &FollowerRead{Token: []byte("secret"), Term: 7, Index: 900, Op: &Read{Ino: 12, Offset: 4096, Length: 8192}}},
 		"operate":   {Kind: MessageOperate, Operate: &Operate{Op: &SetLimits{Bytes: 1 << 30}}},
 	}
 }

@@ -19,6 +19,8 @@ const (
 	MessageOwn       MessageKind = 7 // Own → Reply, EBUSY with the owner in Data
 	MessageOperate   MessageKind = 8 // Operate → Reply, from an operator only
 	MessageStream    MessageKind = 9 // Stream → NoticeApplied, later
+
+	MessageFollowerRead MessageKind = 10 // FollowerRead → Reply, from any member
 )
 
 // Attach binds a connection to a session. Session 0 opens a new one.
@@ -65,6 +67,16 @@ type Detach struct{ Session, Epoch uint64 }
 type Ack struct {
 	ID   uint64
 	Open []Ino
+}
+
+// FollowerRead asks any member, without a session, for contents on which the
+// client's session holds leases: a Read or a ReadMany. It is refused by a member
+// that does not follow the coordinator of Term, or has not applied Index.
+type FollowerRead struct {
+	Token []byte // bearer token of the volume
+	Term  uint64 // of the coordinator that granted the leases
+	Index uint64 // what the leases have seen of the log
+	Op    Op
 }
 
 // StatusQuery asks a worker about itself and its group; any member answers.
@@ -114,6 +126,7 @@ type Message struct {
 	Own       *Own
 	Stream    *Stream
 	Operate   *Operate
+	Follower  *FollowerRead
 }
 
 // AppendMessage appends the message's encoding to b.
@@ -133,6 +146,9 @@ func DecodeMessage(b []byte) (*Message, error) {
 	return &m, c.end()
 }
 
+// tokenMax bounds a bearer token, in bytes.
+const tokenMax = 4096
+
 func (c *coder) message(m *Message) {
 	c.u8((*uint8)(&m.Kind))
 	switch m.Kind {
@@ -144,7 +160,7 @@ func (c *coder) message(m *Message) {
 		c.u64(&a.Epoch)
 		c.fixed(&a.Nonce)
 		c.bytes(&a.Name, NameMax)
-		c.bytes(&a.Token, 4096)
+		c.bytes(&a.Token, tokenMax)
 		c.u64(&a.Try)
 		c.u64(&a.Queued)
 	case MessageKeepAlive:
@@ -167,6 +183,12 @@ func (c *coder) message(m *Message) {
 		c.stream(fresh(c, &m.Stream))
 	case MessageOperate:
 		c.op(&fresh(c, &m.Operate).Op)
+	case MessageFollowerRead:
+		f := fresh(c, &m.Follower)
+		c.bytes(&f.Token, tokenMax)
+		c.u64(&f.Term)
+		c.u64(&f.Index)
+		c.op(&f.Op)
 	default:
 		c.fail("message kind")
 	}

@@ -272,7 +272,9 @@ func (s *system) spec(n int) mountowner.Spec {
 		Mountpoint: s.cfg.mountpoint(n), Volume: s.settings.Volume, Name: fmt.Sprintf("dev mount %d", n),
 		Trust: s.trust.folder("client"), QuorumWaitMs: s.cfg.QuorumWait.Milliseconds(),
 	}
-	for _, m := range s.members(0, seat{}) {
+	members := s.members(0, seat{})
+	spec.Near = members[(n-1)%len(members)].ID
+	for _, m := range members {
 		spec.Members = append(spec.Members, m.String())
 	}
 	return spec

@@ -13,6 +13,7 @@ var Metrics = metric.Table{Role: "mount-owner, dev", Defs: []metric.Def{
 	ofVolume("client_cached_inodes", metric.Gauge, "Inodes of which the sessions' memory knows something."),
 	ofVolume("client_cached_bytes", metric.Gauge, "Contents of small files in the sessions' memory."),
 	ofVolume("client_memory_answers_total", metric.Counter, "Queries answered from memory, under leases."),
+	ofVolume("client_near_reads_total", metric.Counter, "Reads for which the replica on this node was asked, by result: answered, or left to the coordinator.", "result"),
 	ofVolume("client_attaches_total", metric.Counter, "Times that a coordinator has taken a session in."),
 	ofVolume("client_call_failures_total", metric.Counter, "Calls that ended without a reply, which the kernel is told as EIO, by failure.", "failure"),
 	{Name: "client_call_duration_seconds", Kind: metric.Histogram, Buckets: metric.Operations, Labels: []string{"volume", "class"},

@@ -165,12 +165,17 @@ func (m *mount) leave(s *client.Session) {
 func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k *kernel.Mount) client.Config {
 	hosts := map[uint64]string{}
 	var known []client.Member
+	var near client.Member
 	for _, w := range members {
 		known = append(known, client.Member{ID: w.ID, Addr: w.Addr})
+		if w.ID == m.spec.Near {
+			near = client.Member{ID: w.ID, Addr: w.Addr}
+		}
 		hosts[w.ID] = w.Host()
 	}
 	return client.Config{
 		Members: func() []client.Member { return known },
+		Near:    func() (client.Member, bool) { return near, near.ID != 0 },
 		Dialer: &client.WireDialer{
 			TLS:   func(w client.Member) *tls.Config { return creds.ClientTLS(hosts[w.ID]) },
 			Spawn: func(f func()) { go f() },

@@ -24,6 +24,9 @@ type Spec struct {
 	// answers EIO, in milliseconds; 0 waits for ever.
 	QuorumWaitMs int64 `json:"quorumWaitMs"`
 	ReadOnly     bool  `json:"readOnly"`
+	// Near is the id of the member on this node, from which contents are read; 0:
+	// there is none.
+	Near uint64 `json:"near,omitempty"`
 	// Owner owns the volume while it is mounted; empty: many may have it mounted.
 	Owner string `json:"owner,omitempty"`
 }
@@ -84,7 +87,8 @@ func (s *Spec) members() ([]worker.Member, error) {
 	return members, nil
 }
 
-// same reports whether another request asks for the same mount.
+// same reports whether another request asks for the same mount. Near is only a
+// hint: a replica may have moved.
 func (s *Spec) same(o *Spec) bool {
 	return s.Mountpoint == o.Mountpoint && s.Volume == o.Volume && s.Name == o.Name && s.Trust == o.Trust &&
 		s.QuorumWaitMs == o.QuorumWaitMs && s.ReadOnly == o.ReadOnly && s.Owner == o.Owner && slices.Equal(s.Members, o.Members)

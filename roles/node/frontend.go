@@ -98,6 +98,9 @@ func (f *frontend) request(ctx context.Context, handle, staging string, access r
 		addr, name := f.addresses(handle, r.Index)
 		m := worker.Member{ID: uint64(r.Member), Replica: api.ReplicaName(handle, r.Index), Addr: addr, ServerName: name}
 		q.Members = append(q.Members, m.String())
+		if r.Node == f.node {
+			q.Near = m.ID
+		}
 	}
 	return q, nil
 }
