@@ -45,8 +45,9 @@ type Machine interface {
 	// and hard links) and returns finish, which the log calls on another
 	// goroutine while applying goes on: it makes everything up to that index
 	// durable, names the checkpoint with extra (the log's own bytes) inside, and
-	// drops all but the newest two. It returns the index of the oldest
-	// checkpoint kept: the journal may be trimmed up to there.
+	// drops all but the newest two and those being sent. It returns the index of
+	// the older of the two, also when older ones are still being sent: the journal may
+	// be trimmed up to there, and has to be, or a slow transfer would fill it.
 	BeginCheckpoint(extra []byte) (finish func(ctx context.Context) (oldest uint64, err error), err error)
 
 	// Checkpoint returns the newest named checkpoint, pinned for sending until

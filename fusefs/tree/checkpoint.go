@@ -70,8 +70,11 @@ func (t *Tree) reserveContent(ino fsop.Ino, off, n uint64) {
 // the store and links to its files. The finish that it returns may run on
 // another goroutine while Apply goes on: it makes the contents durable, names
 // the checkpoint with extra inside, removes those that are not needed, and
-// returns the oldest one's index. One may be in the making at a time. finish
-// gives up when ctx ends; another error stops the replica.
+// returns the index from which the journal is needed: of the older of the two newest.
+// One that is being sent stays, too, but holds up nothing: who gets it is sent
+// what a newer one has, should the journal not reach back to it any more. One
+// checkpoint may be in the making at a time. finish gives up when ctx ends; another
+// error stops the replica.
 func (t *Tree) BeginCheckpoint(extra []byte) (finish func(context.Context) (uint64, error), err error) {
 	if err := t.failed(); err != nil {
 		return nil, err
@@ -215,7 +218,8 @@ func (t *Tree) name(tmp string, m *Meta) error {
 }
 
 // dropOld removes checkpoints that are not needed and the content files of
-// inodes that none of the rest needs. It returns the oldest checkpoint left.
+// inodes that none of the rest needs. It returns the oldest checkpoint from which
+// a replay may begin.
 func (t *Tree) dropOld() (oldest uint64, err error) {
 	c := &t.cks
 	c.mu.Lock()
@@ -232,11 +236,16 @@ func (t *Tree) dropOld() (oldest uint64, err error) {
 		}
 	}
 	c.named = keep
+	oldest = firstNeeded(keep)
 	if sums := t.sums.Load(); sums != nil {
-		sums.release(keep[0])
+		sums.release(oldest)
 	}
-	return c.named[0], t.removeReaped()
+	return oldest, t.removeReaped()
 }
+
+// firstNeeded is the oldest of the checkpoints that are kept to begin a replay from.
+// There may be older ones, which are being sent.
+func firstNeeded(named []uint64) uint64 { return named[max(0, len(named)-checkpointsKept)] }
 
 func (t *Tree) removeCheckpoint(index uint64) error {
 	old := t.gen.path(ckOld)

@@ -165,7 +165,7 @@ func (t *Tree) openSums(named []uint64) error {
 		return err
 	}
 	if len(named) > 0 {
-		sums.release(named[0])
+		sums.release(firstNeeded(named))
 	}
 	t.sums.Store(sums)
 	t.arrivedDamaged = make(map[BadPage]bool)
