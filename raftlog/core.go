@@ -36,7 +36,8 @@ type core struct {
 	// owed are messages that tell a member of a commit index, and can wait.
 	owed map[uint64]*pb.Message
 
-	// logged is the last entry handed to the journal.
+	// logged is the last entry handed to the journal, or the place of a checkpoint that
+	// replaces it.
 	logged entryID
 	// pendingChange is the index of the last change of membership proposed here.
 	pendingChange uint64

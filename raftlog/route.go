@@ -48,14 +48,15 @@ func (c *core) payOwed() {
 // what has nothing to wait for is answered at once.
 func (c *core) toJournal(m *pb.Message) {
 	w := &journalWrite{entries: m.GetEntries(), responses: m.GetResponses(), vote: c.noteVote(m)}
+	if m.Snapshot != nil {
+		w.install = c.takeIncoming(m.GetSnapshot())
+		c.logged = entryID{w.install.meta.Index, w.install.meta.Term}
+	}
 	if n := len(w.entries); n > 0 {
 		c.logged = entryID{w.entries[n-1].GetIndex(), w.entries[n-1].GetTerm()}
 		if c.role == RoleLeader {
 			c.commitTimes.logged(c.logged.index, c.g.cfg.Clock.Now())
 		}
-	}
-	if m.Snapshot != nil {
-		w.install = c.takeIncoming(m.GetSnapshot())
 	}
 	if len(w.entries) == 0 && w.install == nil && !w.vote {
 		if len(w.responses) == 0 {
