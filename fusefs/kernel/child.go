@@ -21,50 +21,59 @@ const (
 	doublingsMax = 6 // from backoffMin to backoffMax
 )
 
-// child is a serving process that the keeper started.
+// backoff paces the starts of serving processes.
+type backoff struct{ quick int } // in a row that ended early
+
+// after is the pause before the next one when the last one lived so long.
+func (b *backoff) after(lived time.Duration) time.Duration {
+	if lived >= longEnough {
+		b.quick = 0
+		return 0
+	}
+	b.quick++
+	if b.quick <= quickFree {
+		return 0
+	}
+	return min(backoffMin<<min(b.quick-quickFree-1, doublingsMax), backoffMax)
+}
+
+// child is a serving process that this one started.
 type child struct {
-	cmd     *exec.Cmd
-	started time.Time
-	lived   time.Duration
-	quick   int // in a row that ended early, before this one
-	err     error
-	gone    chan struct{} // closed when it has ended
+	cmd   *exec.Cmd
+	lived time.Duration // valid, as err is, after gone
+	err   error
+	gone  chan struct{} // closed when it has ended
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// early reports whether an ended child did not live long.
-func (c *child) early() bool { return c.lived < longEnough }
-
-// backoff is the pause before the next one.
-func (c *child) backoff() time.Duration {
-	if !c.early() || c.quick < quickFree {
-		return 0
+// startServing starts a serving process. wait, which is to be called, returns when
+// it has ended.
+func startServing(command, env []string, attr *syscall.SysProcAttr) (c *child, wait func(), err error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env, cmd.SysProcAttr = env, attr
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("start the serving process: %w", err)
 	}
-	return min(backoffMin<<min(c.quick-quickFree, doublingsMax), backoffMax)
+	c = &child{cmd: cmd, gone: make(chan struct{})}
+	return c, func() {
+		c.err = cmd.Wait()
+		c.lived = time.Since(begin)
+		close(c.gone)
+	}, nil
 }
 
 func (k *keeper) startChild() error {
-	quick := 0
-	if k.child != nil && k.child.early() {
-		quick = k.child.quick + 1
-	}
-	cmd := exec.Command(k.cfg.Command[0], k.cfg.Command[1:]...)
-	cmd.Env = k.cfg.Env
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if k.cfg.Shared != nil {
-		cmd.ExtraFiles = []*os.File{k.cfg.Shared}
-	}
-	c := &child{cmd: cmd, started: time.Now(), quick: quick, gone: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the serving process: %w", err)
+	c, wait, err := startServing(k.cfg.Command, k.cfg.Env, nil)
+	if err != nil {
+		return err
 	}
 	k.child = c
 	k.group.Go(func() {
-		err := cmd.Wait()
-		c.lived, c.err = time.Since(c.started), err
-		close(c.gone)
-		k.post(event{child: c, err: err})
+		wait()
+		k.post(event{child: c, err: c.err})
 	})
 	return nil
 }
@@ -86,11 +95,51 @@ func (k *keeper) ended(e event) bool {
 	return false
 }
 
-// stop ends the child: SIGTERM, so that it unmounts, then SIGKILL.
+// stop has the serving process end its mounts, and then end itself. No other may
+// come any more.
 func (k *keeper) stop() error {
+	k.closed = "the keeper is ending"
 	if k.child == nil {
-		return nil
+		return k.stopServer()
 	}
+	select {
+	case <-k.child.gone: // and the next one was not started yet
+		return nil
+	default:
+	}
+	return k.stopChild()
+}
+
+// stopServer asks the serving process, which is somebody else's child, to end. A
+// signal could be its second one, which would end it before its mounts: whoever
+// started it may have been told to end too.
+func (k *keeper) stopServer() error {
+	kill := time.NewTimer(stopTimeout)
+	defer kill.Stop()
+	if k.server != nil {
+		k.tell(k.server, &message{Op: opStop})
+	}
+	for k.server != nil {
+		select {
+		case <-kill.C:
+			k.log.Warn("serving process does not end, killing it", zap.Int("pid", k.server.pid))
+			p := k.server
+			k.server = nil
+			if err := k.end(p); err != nil {
+				return fmt.Errorf("keeper: %w", err)
+			}
+		case e := <-k.events:
+			k.handle(e) // it hands its mounts back
+		}
+	}
+	if len(k.mounts) > 0 {
+		return fmt.Errorf("keeper: nobody was there to end %d mounts", len(k.mounts))
+	}
+	return nil
+}
+
+// stopChild ends the child: SIGTERM, so that it unmounts, then SIGKILL.
+func (k *keeper) stopChild() error {
 	_ = k.child.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.NewTimer(stopTimeout)
 	defer kill.Stop()

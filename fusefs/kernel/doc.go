@@ -88,11 +88,15 @@
 // to send again what was read and not answered (Linux 6.9), finds the numbers
 // that these requests had, and goes on. Without that ability of the kernel the
 // keeper is given nothing: the device closes with the process, and the mount
-// answers ENOTCONN. When the keeper dies, mounts go on until their process
-// ends. Nothing here is on a disk.
+// answers ENOTCONN. When the keeper dies, its serving process has to end
+// ([Link.Wait]), and mounts end with it. Nothing here is on a disk.
+//
+// The serving process is the keeper's child, or that of a [Supervisor] in the same
+// process table, which may die too, with all that it has started and at any
+// instruction: the next one's child is given the same.
 //
 // A keeper can be replaced: the next one asks for everything ([Succeed]), the
 // serving process ends, devices and ledgers change hands, and the successor
-// confirms. If it vanishes before, the old keeper goes on; if it dies after, so do
-// the mounts. Mounts of kernels before 6.9 are in no keeper's hands, and end.
+// confirms. Meanwhile nobody may serve. If it vanishes before, the old keeper goes on;
+// if it dies after, so do the mounts. Mounts of kernels before 6.9 are in no keeper's hands, and end.
 package kernel

@@ -91,6 +91,8 @@ func FuzzDecodeMessage(f *testing.F) {
 func sampleMessages() []*message {
 	return []*message{
 		{Op: opHello},
+		{Op: opHello, Instance: "pod"},
+		{Op: opStop},
 		{Op: opKept, ID: "a", Dir: []byte("/mnt/\xff"), Spec: []byte(`{"volume":"v"}`)},
 		{Op: opRefused, Error: "no"},
 		{Op: opStatus, Status: &KeeperStatus{PID: 1, Server: 2, Restarts: 3, Mounts: []string{"a"}}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,11 +19,12 @@ import (
 
 // The test binary plays other processes when these are set.
 const (
-	roleVar    = "TAK_KERNEL_ROLE"
-	socketVar  = "TAK_KERNEL_KEEPER"
-	backendVar = "TAK_KERNEL_BACKEND"
-	dirVar     = "TAK_KERNEL_DIR"
-	oldVar     = "TAK_KERNEL_OLD" // as on a kernel that cannot resend
+	roleVar     = "TAK_KERNEL_ROLE"
+	socketVar   = "TAK_KERNEL_KEEPER"
+	backendVar  = "TAK_KERNEL_BACKEND"
+	dirVar      = "TAK_KERNEL_DIR"
+	instanceVar = "TAK_KERNEL_INSTANCE"
+	oldVar      = "TAK_KERNEL_OLD" // as on a kernel that cannot resend
 )
 
 func TestMain(m *testing.M) {
@@ -35,6 +37,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "keeper":
 		err = keeperMain(os.Getenv(socketVar), nil)
+	case "supervisor":
+		err = supervisorMain(os.Getenv(socketVar), os.Getenv(instanceVar))
 	case "successor":
 		err = successorMain(os.Getenv(socketVar))
 	case "server":
@@ -57,13 +61,30 @@ func keeperMain(socket string, mounts *Handed) error {
 	if err != nil {
 		return err
 	}
-	err = RunKeeper(context.Background(), KeeperConfig{
-		Socket: socket, Command: []string{os.Args[0]}, Mounts: mounts, Log: log, Env: append(os.Environ(), roleVar+"=server"),
-	})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	c := KeeperConfig{Socket: socket, Mounts: mounts, Log: log}
+	if c.Instance = os.Getenv(instanceVar); c.Instance == "" {
+		c.Command, c.Env = []string{os.Args[0]}, append(os.Environ(), roleVar+"=server")
+	}
+	err = RunKeeper(ctx, c)
 	if errors.Is(err, ErrSucceeded) {
 		return nil
 	}
 	return err
+}
+
+// supervisorMain starts the serving processes of a keeper that is no parent of
+// theirs.
+func supervisorMain(socket, instance string) error {
+	log, err := testLogger()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	s := Supervisor{Socket: socket, Instance: instance, Command: []string{os.Args[0]}, Env: append(os.Environ(), roleVar+"=server"), Log: log}
+	return s.Run(ctx)
 }
 
 // successorMain is a keeper that takes the place of another.
@@ -93,7 +114,7 @@ func serverMain(keeper, backend, dir string) error {
 	if err != nil {
 		return err
 	}
-	link, mounts, err := DialKeeper(context.Background(), keeper, log)
+	link, mounts, err := DialKeeper(context.Background(), keeper, os.Getenv(instanceVar), log)
 	if err != nil {
 		return err
 	}
@@ -112,7 +133,14 @@ func serverMain(keeper, backend, dir string) error {
 	if err != nil {
 		return err
 	}
-	return mounts[0].Serve(context.Background(), s)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_ = link.Wait(ctx)
+		cancel()
+	}()
+	return mounts[0].Serve(ctx, s)
 }
 
 // loadMain does what must not happen twice, until a file named stop appears,

@@ -19,6 +19,9 @@ type KeeperConfig struct {
 	Socket  string   // Unix socket at which the serving process comes
 	Command []string // the serving process; empty: somebody else starts it
 	Env     []string // its environment; nil: the keeper's own
+	// Instance names the keeper to its serving process, which names it in its hello:
+	// one that was started for another keeper at the same socket is refused.
+	Instance string
 	// Shared is held open by each serving process too, nil for nothing. A lock
 	// on it lasts until keeper and serving process have both ended.
 	Shared *os.File
@@ -31,7 +34,7 @@ type KeeperConfig struct {
 // process that serves them, until ctx ends. With a Command it starts that
 // process, and again when it ends; it returns nil when the process has ended
 // well and left no mount behind, and ErrSucceeded when another keeper has taken
-// its place.
+// its place. Without a Command it takes who comes, see Supervise.
 //
 // A process serves from its hello until its connection ends. Before another
 // gets anything, the one before has been killed and is gone: two never read
@@ -82,6 +85,8 @@ type keeper struct {
 	mounts   map[string]*kept
 	server   *peer
 	child    *child
+	backoff  backoff
+	closed   string // why no serving process is taken; empty: one is
 	restarts int
 
 	events chan event
@@ -186,7 +191,9 @@ func (k *keeper) run(ctx context.Context) error {
 				if k.handOver(ctx, e.peer) {
 					return ErrSucceeded
 				}
-				restart.Reset(0)
+				if len(k.cfg.Command) > 0 {
+					restart.Reset(0)
+				}
 				continue
 			}
 			if e.child == nil {
@@ -196,7 +203,7 @@ func (k *keeper) run(ctx context.Context) error {
 			if k.ended(e) {
 				return nil
 			}
-			restart.Reset(e.child.backoff())
+			restart.Reset(k.backoff.after(e.child.lived))
 		}
 	}
 }
@@ -222,7 +229,7 @@ func (k *keeper) handle(e event) {
 }
 
 func (k *keeper) status() *KeeperStatus {
-	s := &KeeperStatus{PID: os.Getpid(), Restarts: k.restarts, Mounts: []string{}}
+	s := &KeeperStatus{PID: os.Getpid(), Instance: k.cfg.Instance, Closed: k.closed != "", Restarts: k.restarts, Mounts: []string{}}
 	if k.server != nil {
 		s.Server = k.server.pid
 	}
@@ -249,11 +256,7 @@ func (k *keeper) gone(p *peer, why error) {
 
 // hello makes p the serving process.
 func (k *keeper) hello(e event) {
-	if e.peer.pidfd < 0 {
-		k.answer(e.peer, errors.New("a process of another process table cannot serve"))
-		return
-	}
-	if err := k.admit(e.peer); err != nil {
+	if err := k.admit(e.peer, e.msg.Instance); err != nil {
 		k.answer(e.peer, err)
 		return
 	}
@@ -262,7 +265,7 @@ func (k *keeper) hello(e event) {
 	for _, m := range k.mounts {
 		k.tell(e.peer, &message{Op: opKept, ID: m.id, Dir: []byte(m.dir), Spec: m.spec}, m.files...)
 	}
-	k.tell(e.peer, &message{Op: opEnd})
+	k.tell(e.peer, &message{Op: opEnd}, k.shared()...)
 	for _, m := range k.mounts {
 		go probe(m.dir)
 	}
@@ -278,8 +281,25 @@ func probe(dir string) {
 	_ = unix.Statfs(dir, &st)
 }
 
-func (k *keeper) admit(p *peer) error {
-	if k.child != nil && p.pid != k.child.pid() {
+// shared is what a serving process holds open as long as it lives. It has it before
+// it reads from a device.
+func (k *keeper) shared() []*os.File {
+	if k.cfg.Shared == nil {
+		return nil
+	}
+	return []*os.File{k.cfg.Shared}
+}
+
+// admit decides whether p may serve, and ends the process that serves so far.
+func (k *keeper) admit(p *peer, instance string) error {
+	switch {
+	case p.pidfd < 0 || p.pid == 0: // it could not be ended
+		return errors.New("a process of another process table cannot serve")
+	case k.closed != "":
+		return errors.New(k.closed)
+	case instance != k.cfg.Instance:
+		return fmt.Errorf("process %d serves the keeper of %q, this one is of %q", p.pid, instance, k.cfg.Instance)
+	case k.child != nil && p.pid != k.child.pid():
 		return fmt.Errorf("process %d is not the one that the keeper started", p.pid)
 	}
 	old := k.server

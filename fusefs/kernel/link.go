@@ -10,15 +10,28 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // Link is a serving process's connection to its keeper. Safe for concurrent
 // use.
 type Link struct {
 	log  *zap.Logger
-	mu   sync.Mutex // one request at a time
 	conn *net.UnixConn
+	pid  int // the keeper's
+
+	mu      sync.Mutex // one request at a time
+	deaf    bool       // an answer did not come; a late one would be taken for another's
+	answers chan *message
+
+	stop  chan struct{} // closed when the keeper wants this process to end
+	gone  chan struct{} // closed when the connection has ended
+	why   error         // valid after gone
+	group sync.WaitGroup
 }
+
+// ErrStop says that the keeper wants its serving process to end.
+var ErrStop = errors.New("the keeper ends")
 
 // keeperTimeout bounds the wait for an answer of the keeper. Before it hands
 // over it may have to wait for a killed process to be gone.
@@ -27,39 +40,87 @@ const keeperTimeout = killTimeout + 5*time.Second
 // DialKeeper makes this process the one that serves the keeper's mounts: the
 // one before has ended when it returns. The mounts wait for Serve. One that
 // cannot be taken over is ended, so that its users get ENOTCONN and do not wait
-// for ever; the log says why.
-func DialKeeper(ctx context.Context, socket string, log *zap.Logger) (*Link, []*Mount, error) {
+// for ever; the log says why. A keeper of another instance refuses.
+func DialKeeper(ctx context.Context, socket, instance string, log *zap.Logger) (*Link, []*Mount, error) {
 	if err := checkBazil(); err != nil {
 		return nil, nil, err
 	}
-	l := &Link{log: log}
+	l := &Link{log: log, answers: make(chan *message, 1), stop: make(chan struct{}), gone: make(chan struct{})}
 	conn, err := new(net.Dialer).DialContext(ctx, "unixpacket", socket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to the keeper: %w", err)
 	}
 	l.conn = conn.(*net.UnixConn)
-	mounts, err := l.hello()
+	mounts, lost, err := l.hello(instance)
 	if err != nil {
-		l.Close()
+		l.conn.Close()
 		return nil, nil, fmt.Errorf("take over from the keeper: %w", err)
+	}
+	l.group.Go(l.read)
+	for _, m := range lost {
+		l.giveUp(m)
 	}
 	return l, mounts, nil
 }
 
 // Close ends the link. The keeper takes that for the process's end.
-func (l *Link) Close() error { return l.conn.Close() }
+func (l *Link) Close() error {
+	err := l.conn.Close()
+	l.group.Wait()
+	return err
+}
 
-func (l *Link) hello() (mounts []*Mount, err error) {
+// Keeper is the keeper's process id, 0 if it is in another process table.
+func (l *Link) Keeper() int { return l.pid }
+
+// Wait returns ErrStop when the keeper wants this process to end, and another
+// error when the keeper has gone; nil when ctx has ended. The keeper holds what
+// this process has until Close, also while it ends.
+func (l *Link) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.stop:
+		return ErrStop
+	case <-l.gone:
+		return fmt.Errorf("the keeper has gone: %w", l.why)
+	}
+}
+
+// read takes what the keeper says until the connection ends.
+func (l *Link) read() {
+	defer close(l.gone)
+	for stop := sync.OnceFunc(func() { close(l.stop) }); ; {
+		m, files, err := recvMessage(l.conn)
+		if err != nil {
+			l.why = err
+			return
+		}
+		closeAll(files)
+		if m.Op == opStop {
+			stop()
+			continue
+		}
+		select {
+		case l.answers <- m:
+		default: // nobody waits for it
+		}
+	}
+}
+
+func (l *Link) hello(instance string) (mounts []*Mount, lost []*message, err error) {
 	l.conn.SetDeadline(time.Now().Add(keeperTimeout))
 	defer l.conn.SetDeadline(time.Time{})
-	if err := sendMessage(l.conn, &message{Op: opHello}); err != nil {
-		return nil, err
+	if l.pid, err = peerPID(l.conn); err != nil {
+		return nil, nil, err
 	}
-	var lost []*message
+	if err := sendMessage(l.conn, &message{Op: opHello, Instance: instance}); err != nil {
+		return nil, nil, err
+	}
 	for {
 		m, files, err := recvMessage(l.conn)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		switch m.Op {
 		case opKept:
@@ -71,16 +132,27 @@ func (l *Link) hello() (mounts []*Mount, err error) {
 			}
 			mounts = append(mounts, mount)
 		case opEnd:
-			for _, m := range lost {
-				l.giveUp(m)
-			}
-			return mounts, nil
+			return mounts, lost, holdForEver(files)
 		case opRefused:
-			return nil, errors.New(m.Error)
+			closeAll(files)
+			return nil, nil, errors.New(m.Error)
 		default:
-			return nil, fmt.Errorf("unexpected message %q", m.Op)
+			closeAll(files)
+			return nil, nil, fmt.Errorf("unexpected message %q", m.Op)
 		}
 	}
+}
+
+// holdForEver keeps files open as long as this process lives, whoever forgets them:
+// a lock on them says that it does.
+func holdForEver(files []*os.File) error {
+	defer closeAll(files)
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("hold what the keeper gave: %w", err)
+		}
+	}
+	return nil
 }
 
 // adopt builds a mount from what the keeper held.
@@ -136,23 +208,30 @@ func (l *Link) drop(id string) {
 func (l *Link) ask(m *message, files ...*os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn.SetDeadline(time.Now().Add(keeperTimeout))
-	defer l.conn.SetDeadline(time.Time{})
+	if l.deaf {
+		return errors.New("the keeper did not answer before")
+	}
+	l.conn.SetWriteDeadline(time.Now().Add(keeperTimeout))
 	if err := sendMessage(l.conn, m, files...); err != nil {
 		return err
 	}
-	r, extra, err := recvMessage(l.conn)
-	if err != nil {
-		return err
+	late := time.NewTimer(keeperTimeout)
+	defer late.Stop()
+	select {
+	case r := <-l.answers:
+		switch r.Op {
+		case opOK:
+			return nil
+		case opRefused:
+			return errors.New(r.Error)
+		}
+		return fmt.Errorf("unexpected message %q", r.Op)
+	case <-l.gone:
+		return fmt.Errorf("the keeper has gone: %w", l.why)
+	case <-late.C:
+		l.deaf = true
+		return fmt.Errorf("no answer within %v", keeperTimeout)
 	}
-	closeAll(extra)
-	switch r.Op {
-	case opOK:
-		return nil
-	case opRefused:
-		return errors.New(r.Error)
-	}
-	return fmt.Errorf("unexpected message %q", r.Op)
 }
 
 func closeAll(files []*os.File) {

@@ -14,7 +14,8 @@ import (
 // Messages between a keeper and a serving process: one JSON object a datagram
 // of a SOCK_SEQPACKET socket, descriptors beside it. Version 1:
 //
-//	hello               → kept (id, dir, spec, device and ledger)… , end
+//	hello instance      → kept (id, dir, spec, device and ledger)… , end, with
+//	                      what the serving process holds open, if anything
 //	put id dir spec, device and ledger → ok
 //	drop id             → ok
 //	status              → status
@@ -23,15 +24,17 @@ import (
 //	taken               → ok: the successor has everything, this keeper is done
 //
 // Anything may be answered by refused, with an error for people. Unknown fields
-// are ignored; an unknown operation is refused.
+// are ignored; an unknown operation is refused. To a serving process the keeper
+// may say stop at any time: end the mounts, and end.
 type message struct {
-	V      int           `json:"v"`
-	Op     string        `json:"op"`
-	ID     string        `json:"id,omitempty"`
-	Dir    []byte        `json:"dir,omitempty"` // bytes: a path need not be text
-	Spec   []byte        `json:"spec,omitempty"`
-	Error  string        `json:"error,omitempty"`
-	Status *KeeperStatus `json:"status,omitempty"`
+	V        int           `json:"v"`
+	Op       string        `json:"op"`
+	ID       string        `json:"id,omitempty"`
+	Dir      []byte        `json:"dir,omitempty"` // bytes: a path need not be text
+	Spec     []byte        `json:"spec,omitempty"`
+	Instance string        `json:"instance,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Status   *KeeperStatus `json:"status,omitempty"`
 }
 
 // Operations of messages.
@@ -44,6 +47,7 @@ const (
 	opStatus  = "status"
 	opSucceed = "succeed"
 	opTaken   = "taken"
+	opStop    = "stop"
 	opOK      = "ok"
 	opRefused = "refused"
 )
@@ -59,9 +63,11 @@ const (
 // KeeperStatus is what a keeper says of itself.
 type KeeperStatus struct {
 	PID      int      `json:"pid"`
-	Server   int      `json:"server"`   // process that serves, 0 while there is none
-	Restarts int      `json:"restarts"` // times that a serving process ended
-	Mounts   []string `json:"mounts"`   // ids
+	Instance string   `json:"instance,omitempty"`
+	Closed   bool     `json:"closed,omitempty"` // it takes no serving process now
+	Server   int      `json:"server"`           // process that serves, 0 while there is none
+	Restarts int      `json:"restarts"`         // times that a serving process ended
+	Mounts   []string `json:"mounts"`           // ids
 }
 
 func encodeMessage(m *message) ([]byte, error) {

@@ -57,6 +57,25 @@ func identify(c *net.UnixConn) (*peer, error) {
 	return p, nil
 }
 
+// peerPID is the process at the other end, 0 if it is in another process table.
+func peerPID(c *net.UnixConn) (pid int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if credErr != nil {
+		return 0, fmt.Errorf("ask for the keeper: %w", credErr)
+	}
+	return int(cred.Pid), nil
+}
+
 func (p *peer) close() {
 	if p.pidfd >= 0 {
 		unix.Close(p.pidfd)

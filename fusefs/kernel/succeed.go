@@ -51,6 +51,8 @@ const takenTimeout = 5 * time.Second
 // and this keeper goes on.
 func (k *keeper) handOver(ctx context.Context, p *peer) bool {
 	k.log.Info("handing over to another keeper", zap.Int("mounts", len(k.mounts)))
+	k.closed = "the keeper is handing over"
+	defer func() { k.closed = "" }()
 	if err := k.endServing(ctx); err != nil {
 		k.answer(p, err)
 		return false

@@ -138,7 +138,7 @@ func TestDeathWithoutResend(t *testing.T) {
 func TestKeeperRefuses(t *testing.T) {
 	h := startHandover(t)
 	log := zaptest.NewLogger(t)
-	if _, _, err := DialKeeper(context.Background(), h.socket, log); err == nil || !strings.Contains(err.Error(), "not the one") {
+	if _, _, err := DialKeeper(context.Background(), h.socket, "", log); err == nil || !strings.Contains(err.Error(), "not the one") {
 		t.Errorf("hello of a stranger: %v", err)
 	}
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: h.socket, Net: "unixpacket"})

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"bazil.org/fuse"
 	"golang.org/x/sys/unix"
@@ -161,19 +162,26 @@ func positions(b []byte) (next []uint64) {
 
 func TestBackoff(t *testing.T) {
 	cases := []struct {
-		c    child
-		want int64 // milliseconds
+		b     backoff
+		lived time.Duration
+		want  int64 // milliseconds
 	}{
-		{child{lived: longEnough, quick: 100}, 0},
-		{child{lived: 0, quick: 0}, 0},
-		{child{lived: 0, quick: quickFree}, 100},
-		{child{lived: 0, quick: quickFree + 1}, 200},
-		{child{lived: 0, quick: 1000}, 5000},
+		{backoff{quick: 100}, longEnough, 0},
+		{backoff{}, 0, 0},
+		{backoff{quick: quickFree}, 0, 100},
+		{backoff{quick: quickFree + 1}, 0, 200},
+		{backoff{quick: 1000}, 0, 5000},
 	}
 	for _, c := range cases {
-		if got := c.c.backoff().Milliseconds(); got != c.want {
-			t.Errorf("%+v: %d ms, want %d", c.c, got, c.want)
+		b := c.b
+		if got := b.after(c.lived).Milliseconds(); got != c.want {
+			t.Errorf("%+v after %v: %d ms, want %d", c.b, c.lived, got, c.want)
 		}
+	}
+	b := backoff{quick: 100}
+	b.after(longEnough)
+	if got := b.after(0); got != 0 {
+		t.Errorf("after one that lived long enough: %v", got)
 	}
 }
 
