@@ -47,6 +47,9 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 // Tune prepares the process if args name a role that moves data; it may start the
 // program anew, in the same process. Without it the role works all the same.
 func Tune(args []string) {
+	if len(args) > 2 && args[1] == "mount-owner" && (args[2] == "keep" || slices.Contains(args, "--restart")) {
+		return // they only hold, and watch: memory that is not needed is the serving process's
+	}
 	if len(args) > 1 && slices.Contains([]string{"dev", "worker", "mount-owner", "replica-host"}, args[1]) {
 		_ = boot.Tune() // a sandbox may forbid it
 	}

@@ -43,10 +43,11 @@ type Problem struct {
 
 // Health tells of the serving process.
 type Health struct {
-	Version int `json:"version"` // of the API
-	PID     int `json:"pid"`     // of the serving process
-	Keeper  int `json:"keeper"`  // of the process that holds the descriptors, 0 for none
-	Mounts  int `json:"mounts"`
+	Version  int    `json:"version"` // of the API
+	PID      int    `json:"pid"`     // of the serving process
+	Keeper   int    `json:"keeper"`  // of the process that holds the descriptors, 0 for none
+	Instance string `json:"instance,omitempty"`
+	Mounts   int    `json:"mounts"`
 }
 
 // BusyError says that a mount has users.

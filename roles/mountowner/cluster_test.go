@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,7 +28,12 @@ import (
 // this process: it uses the mounts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "mount-owner" || os.Args[1] == "worker") {
-		os.Exit(boot.Main(context.Background(), list(Command(), worker.Command()), os.Args, os.Stdout, os.Stderr))
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // as the program does
+		os.Exit(boot.Main(ctx, list(Command(), worker.Command()), os.Args, os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 2 && os.Args[1] == "application" {
+		os.Exit(application(os.Args[2]))
 	}
 	os.Exit(m.Run())
 }
@@ -46,10 +52,24 @@ type volume struct {
 type proc struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
+	ready chan bool
 	ended chan struct{}
 }
 
 func startProc(t *testing.T, args ...string) *proc {
+	t.Helper()
+	p := startUnready(t, args...)
+	select {
+	case <-p.ready:
+	case <-p.ended:
+		t.Fatalf("%v ended", args)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%v does not get ready", args)
+	}
+	return p
+}
+
+func startUnready(t *testing.T, args ...string) *proc {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -59,14 +79,13 @@ func startProc(t *testing.T, args ...string) *proc {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	p := &proc{cmd: cmd, stdin: stdin, ended: make(chan struct{})}
-	ready := make(chan bool, 1)
+	p := &proc{cmd: cmd, stdin: stdin, ready: make(chan bool, 1), ended: make(chan struct{})}
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "ready") {
 				select {
-				case ready <- true:
+				case p.ready <- true:
 				default:
 				}
 			}
@@ -75,13 +94,6 @@ func startProc(t *testing.T, args ...string) *proc {
 		close(p.ended)
 	}()
 	t.Cleanup(p.kill)
-	select {
-	case <-ready:
-	case <-p.ended:
-		t.Fatalf("%v ended", args)
-	case <-time.After(30 * time.Second):
-		t.Fatalf("%v does not get ready", args)
-	}
 	return p
 }
 
@@ -159,9 +171,17 @@ type node struct {
 
 func (v *volume) node(name string) *node {
 	v.t.Helper()
+	n := v.idle(name)
+	n.start()
+	return n
+}
+
+// idle is a node whose mount owner was not started.
+func (v *volume) idle(name string) *node {
+	v.t.Helper()
 	n := &node{v: v, name: name, dir: filepath.Join(v.dir, name), socket: filepath.Join(v.dir, name+".sock")}
 	must(v.t, os.MkdirAll(n.path("pods"), 0o755))
-	n.start()
+	n.Client = NewClient(n.socket)
 	v.t.Cleanup(n.cleanUp)
 	return n
 }

@@ -13,9 +13,21 @@
 // go on. Kernels before 6.9 can't do that; there the death of the serving
 // process ends its mounts, and Status says so beforehand.
 //
-// Both hold a lock beside the socket: an owner that starts while an earlier one
-// still ends waits for it, so that none ever takes away the sockets or mounts of
-// its successor.
+// Both hold a lock beside the socket, the serving process from the keeper: an owner
+// that starts while an earlier one still ends waits for it, so that none ever takes
+// away the sockets or mounts of its successor.
+//
+// # Keeper and serving process in two containers
+//
+// With one parent for both, whatever ends a container ends all mounts of the node: the
+// kernel ends all of one whose memory has run out. So "keep" is a keeper that starts
+// nothing, and "serve --restart" a supervisor with the serving process as its child,
+// in two containers that share a process table. They find each other through the
+// keeper's socket, by the instance that both name: a successor's keeper has the same
+// path, and a supervisor leaves it alone. The serving process dies with its supervisor
+// at once, and leaves its mounts to the next; it ends its mounts when it is told to
+// end, when the keeper says so, or when the keeper is gone. Keeper and supervisor may
+// be told to end in any order, or both at once.
 //
 // Without a keeper (dev in one process) a mount ends with the process.
 //
@@ -32,9 +44,10 @@
 //
 // With --take-over a keeper that starts takes devices and ledgers from the one that
 // has the socket, whose serving process ends first. Open files go on; requests wait
-// meanwhile. The old keeper then waits to be ended, and notes beside the socket that
-// its instance has handed over, so that a restart of its container takes nothing
-// back. An owner that is ended without a successor ends its mounts; so does the
+// meanwhile. The old keeper then waits to be ended, as a supervisor does, and notes
+// beside the socket that its instance has handed over, so that a restart of its
+// containers takes nothing back. An owner is ready when the serving process that
+// answers is its own, or it has handed over. An owner that is ended without a successor ends its mounts; so does the
 // death of a keeper: users get ENOTCONN until the volume is staged again, and
 // containers that had it until they are restarted.
 //

@@ -27,7 +27,8 @@ type Owner struct {
 	link *kernel.Link // to the keeper, or nil
 	idle sync.WaitGroup
 
-	limits client.Limits // of every session
+	instance string        // what the keeper belongs to
+	limits   client.Limits // of every session
 
 	tallies *tallies
 	metrics http.Handler  // nil: they are served elsewhere
@@ -274,9 +275,9 @@ func (o *Owner) Mounts() []Status {
 func (o *Owner) Health() Health {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := Health{Version: apiVersion, PID: os.Getpid(), Mounts: len(o.mu.mounts)}
+	h := Health{Version: apiVersion, PID: os.Getpid(), Instance: o.instance, Mounts: len(o.mu.mounts)}
 	if o.link != nil {
-		h.Keeper = os.Getppid()
+		h.Keeper = o.link.Keeper()
 	}
 	return h
 }

@@ -3,13 +3,11 @@ package mountowner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/fusefs/kernel"
@@ -27,8 +25,11 @@ type Config struct {
 	// TakeOver has a keeper that starts take the mounts of the one that has the
 	// socket, which then does nothing more.
 	TakeOver bool
+	// Restart has "serve" start the serving process as a child, and again.
+	Restart bool
 	// Instance names what the keeper belongs to, a Pod: one that has handed its
-	// mounts over does not take them back when its container is started again.
+	// mounts over does not take them back when its container is started again, and
+	// its serving processes serve nobody else.
 	Instance    string
 	WriteBehind client.Limits
 	Boot        boot.Config
@@ -66,30 +67,91 @@ const keeperSuffix = ".keeper"
 
 func (c *Config) keeperSocket() string { return c.Socket + keeperSuffix }
 
-// Keep is the keeper: it starts the serving process and holds what that needs
-// to be replaced, until ctx ends.
-func Keep(ctx context.Context, c Config, log *zap.Logger) error {
-	if err := c.validate(); err != nil {
+// Own is keeper and serving process together: the keeper starts the serving
+// process, and holds what that needs to be replaced, until ctx ends.
+func Own(ctx context.Context, c Config, log *zap.Logger) error {
+	if err := c.prepare(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
-		return err
-	}
-	exe, err := boot.Executable()
+	command, err := c.serving()
 	if err != nil {
 		return err
 	}
-	ops := c.Boot.NewOps()
-	ops.AddReady("owner", func() error { return probeOwner(c.Socket) })
-	ops.Relay(relayMetrics(c.Socket))
+	ops := c.relayOps()
 	var g boot.Group
-	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, exe, log) })
+	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, command, log) })
 	g.Add("metrics", ops.Run)
 	return g.Run(ctx)
 }
 
-// keep holds the mounts until ctx ends, at first those of the keeper before.
-func (c *Config) keep(ctx context.Context, exe string, log *zap.Logger) error {
+// Keep is the keeper alone, until ctx ends. Whoever comes with its instance serves.
+func Keep(ctx context.Context, c Config, log *zap.Logger) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.needInstance(); err != nil {
+		return err
+	}
+	ops := c.Boot.NewOps()
+	var g boot.Group
+	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, nil, log) })
+	g.Add("metrics", ops.Run)
+	return g.Run(ctx)
+}
+
+// Supervise starts serving processes for the keeper of the instance, another as soon
+// as one ends, until ctx ends.
+func Supervise(ctx context.Context, c Config, log *zap.Logger) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.needInstance(); err != nil {
+		return err
+	}
+	command, err := c.serving()
+	if err != nil {
+		return err
+	}
+	s := kernel.Supervisor{
+		Socket: c.keeperSocket(), Instance: c.Instance, Command: command, Env: boot.ChildEnvironment(), Over: c.handedOver, Log: log,
+	}
+	ops := c.relayOps()
+	var g boot.Group
+	g.Add("supervisor", s.Run)
+	g.Add("metrics", ops.Run)
+	return g.Run(ctx)
+}
+
+// prepare checks the configuration and makes the socket's folder.
+func (c *Config) prepare() error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Dir(c.Socket), 0o755)
+}
+
+func (c *Config) needInstance() error {
+	if c.Instance == "" {
+		return boot.Usagef("--instance is needed: keeper and serving process find each other by it")
+	}
+	return nil
+}
+
+// serving is the command of the serving process.
+func (c *Config) serving() ([]string, error) {
+	exe, err := boot.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{
+		exe, "mount-owner", "serve", "--socket", c.Socket, "--instance", c.Instance, "--kubelet-dir", c.KubeletDir, "--trust-dir", c.TrustDir,
+		"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
+	}, LimitArgs(c.WriteBehind)...), nil
+}
+
+// keep holds the mounts until ctx ends, at first those of the keeper before. Without
+// a command somebody else starts the serving process.
+func (c *Config) keep(ctx context.Context, command []string, log *zap.Logger) error {
 	mounts, err := c.inherit(ctx, log)
 	if err != nil {
 		return err
@@ -104,12 +166,8 @@ func (c *Config) keep(ctx context.Context, exe string, log *zap.Logger) error {
 		return err
 	}
 	err = kernel.RunKeeper(ctx, kernel.KeeperConfig{
-		Socket: c.keeperSocket(),
-		Command: append([]string{
-			exe, "mount-owner", "serve", "--socket", c.Socket, "--kubelet-dir", c.KubeletDir, "--trust-dir", c.TrustDir,
-			"--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat,
-		}, LimitArgs(c.WriteBehind)...),
-		Env: boot.ChildEnvironment(), Shared: lock, Mounts: mounts, Log: log,
+		Socket: c.keeperSocket(), Command: command, Env: boot.ChildEnvironment(),
+		Instance: c.Instance, Shared: lock, Mounts: mounts, Log: log,
 	})
 	lock.Close() // nobody waits for it in vain
 	if !errors.Is(err, kernel.ErrSucceeded) {
@@ -129,12 +187,7 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	ctx, cancel, err := withParent(ctx)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	link, kept, err := kernel.DialKeeper(ctx, c.keeperSocket(), log)
+	link, kept, err := kernel.DialKeeper(ctx, c.keeperSocket(), c.Instance, log)
 	if err != nil {
 		return err
 	}
@@ -144,11 +197,13 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 		return err
 	}
 	o := newOwner(log, link, c.WriteBehind)
+	o.instance = c.Instance
 	o.places = Places{Kubelet: c.KubeletDir, Trust: c.TrustDir}
 	ops := c.Boot.NewOps()
 	o.Observe(ops)
 	o.metrics = ops.Metrics()
 	var g boot.Group
+	g.Add("keeper", link.Wait)
 	g.Add("mounts", o.Run)
 	g.Add("socket", func(ctx context.Context) error { return boot.ServeHTTP(ctx, l, o.Handler()) })
 	g.Add("metrics", ops.Run)
@@ -159,30 +214,8 @@ func Serve(ctx context.Context, c Config, log *zap.Logger, ready func()) error {
 		close(o.resumed)
 		ready()
 	}()
-	return g.Run(ctx)
-}
-
-// withParent ends the context when the process that started this one ends.
-func withParent(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	parent := os.Getppid()
-	fd, err := unix.PidfdOpen(parent, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch the keeper: %w", err)
+	if err := g.Run(ctx); !errors.Is(err, kernel.ErrStop) {
+		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer unix.Close(fd)
-		for ctx.Err() == nil && os.Getppid() == parent {
-			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(fds, parentPollMs); n > 0 || err != nil && err != unix.EINTR {
-				break
-			}
-		}
-		cancel()
-	}()
-	return ctx, cancel, nil
+	return nil
 }
-
-// parentPollMs is how long the watcher of the parent may outlive its context,
-// in milliseconds.
-const parentPollMs = 1000

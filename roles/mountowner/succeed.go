@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"tak-os.org/tak-replicated/fusefs/kernel"
+	"tak-os.org/tak-replicated/roles/boot"
 )
 
 // A keeper that is replaced hands its mounts to the next one, which asks for them
@@ -30,21 +31,25 @@ func (c *Config) noteHandedOver() error {
 	return os.WriteFile(c.mark(), nil, 0o600)
 }
 
+// handedOver reports whether the mark is there. In doubt it is: who has handed over
+// and takes the mounts back does harm, who waits does none.
+func (c *Config) handedOver() bool {
+	if c.Instance == "" {
+		return false
+	}
+	_, err := os.Lstat(c.mark())
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // inherit takes the mounts of the keeper that has the socket, none if there is
 // none. It returns nil when this instance has handed its mounts over before.
 func (c *Config) inherit(ctx context.Context, log *zap.Logger) (*kernel.Handed, error) {
 	if !c.TakeOver {
 		return &kernel.Handed{}, nil
 	}
-	if c.Instance != "" {
-		_, err := os.Lstat(c.mark())
-		if err == nil {
-			log.Info("this instance has handed its mounts over; waiting to be ended")
-			return nil, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+	if c.handedOver() {
+		log.Info("this instance has handed its mounts over; waiting to be ended")
+		return nil, nil
 	}
 	h, err := kernel.Succeed(ctx, c.keeperSocket())
 	switch {
@@ -60,12 +65,26 @@ func (c *Config) inherit(ctx context.Context, log *zap.Logger) (*kernel.Handed, 
 // probePatience bounds the question whether the serving process answers.
 const probePatience = 2 * time.Second
 
-// probeOwner asks the serving process, this keeper's or its successor's.
-func probeOwner(socket string) error {
+// relayOps shows the serving process's metrics, and is ready while that answers.
+func (c *Config) relayOps() *boot.Ops {
+	ops := c.Boot.NewOps()
+	ops.AddReady("owner", c.probe)
+	ops.Relay(relayMetrics(c.Socket))
+	return ops
+}
+
+// probe asks the serving process. It is this instance's: whoever replaces another
+// is not ready before it has the mounts, since the other is ended then. Once they
+// have been handed over the successor's serves as well.
+func (c *Config) probe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
 	defer cancel()
-	if _, err := NewClient(socket).Health(ctx); err != nil {
+	h, err := NewClient(c.Socket).Health(ctx)
+	if err != nil {
 		return fmt.Errorf("serving process: %w", err)
+	}
+	if h.Instance != c.Instance && !c.handedOver() {
+		return fmt.Errorf("serving process: the one that answers is of %q", h.Instance)
 	}
 	return nil
 }
