@@ -11,8 +11,11 @@ import (
 // older release and lacks fields that are needed.
 var ErrOldSchema = errors.New("the cluster's ReplicatedVolume resource is of an older release")
 
-// NotFound reports that a thing is not there.
-func NotFound(err error) bool { return apierrors.IsNotFound(err) }
+// NotFound reports that a thing is not there, by the server's own word: a 404 of what is
+// between here and the server is Uncertain.
+func NotFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
 
 // AlreadyExists reports that a thing of that name is there already.
 func AlreadyExists(err error) bool { return apierrors.IsAlreadyExists(err) }
