@@ -3,11 +3,13 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -83,14 +85,14 @@ func ManagerStatusOf(s *api.ReplicatedVolumeStatus) ManagerStatus {
 }
 
 // ApplyManagerStatus replaces the manager's part of a volume's status. What it
-// leaves out is removed. The UID keeps it from a later volume of the same name.
+// leaves out is removed. It is a Conflict if another volume has the name by now.
 func (c *Client) ApplyManagerStatus(ctx context.Context, v *api.ReplicatedVolume, s ManagerStatus) error {
 	return c.applyStatus(ctx, v, api.FieldOwnerManager, s)
 }
 
 // ApplyReplicaStatus replaces what the host of a node says of its replicas of
 // a volume: all of them, at most one in use and those it has yet to destroy. Without any, what the host
-// has said is removed. The UID keeps it from a later volume of the same name.
+// has said is removed. It is a Conflict if another volume has the name by now.
 func (c *Client) ApplyReplicaStatus(ctx context.Context, v *api.ReplicatedVolume, node string, replicas, retired []api.ReplicaStatus) error {
 	return c.applyStatus(ctx, v, api.HostFieldOwner(node), struct {
 		Replicas []api.ReplicaStatus `json:"replicas,omitempty"`
@@ -114,9 +116,18 @@ func (c *Client) applyStatus(ctx context.Context, v *api.ReplicatedVolume, owner
 		return fmt.Errorf("encode status of volume %s: %w", v.Name, err)
 	}
 	force := true
+	now := &api.ReplicatedVolume{}
 	err = c.on(c.volumes.Patch(types.ApplyPatchType)).Name(v.Name).SubResource("status").
 		VersionedParams(&metav1.PatchOptions{FieldManager: owner, Force: &force}, metav1.ParameterCodec).
-		Body(body).Do(ctx).Error()
+		Body(body).Do(ctx).Into(now)
+	if err == nil && now.UID != v.UID {
+		// The server does not compare UIDs of a status: what was written is taken back.
+		err = apierrors.NewConflict(apischema.GroupResource{Group: api.Group, Resource: api.Resource}, v.Name, errors.New("it is another volume by now"))
+		nothing := map[string]any{"replicas": []any{}} // a status that has become empty is invalid
+		if back := c.applyStatus(ctx, now, owner, nothing); back != nil {
+			err = errors.Join(err, back)
+		}
+	}
 	return wrap(err, "apply status of volume %s", v.Name)
 }
 
