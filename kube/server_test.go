@@ -55,6 +55,8 @@ func TestEachWritesItsOwn(t *testing.T) {
 		return []api.ReplicaStatus{{Index: index, Incarnation: 1, Node: fmt.Sprint("node-", index), Phase: phase}}
 	}
 	must(t, k.ApplyReplicaStatus(ctx, v, "node-1", says(1, api.ReplicaRunning), nil))
+	must(t, k.ApplyReplicaStatus(ctx, v, "node-1", nil, nil)) // nobody has anything to say
+	must(t, k.ApplyReplicaStatus(ctx, v, "node-1", says(1, api.ReplicaRunning), nil))
 	must(t, k.ApplyReplicaStatus(ctx, v, "node-2", says(2, api.ReplicaPending), nil))
 	must(t, k.ApplyManagerStatus(ctx, v, kube.ManagerStatus{Phase: api.PhaseDegraded, Ready: "1/2", ReadyReplicas: 1}))
 	must(t, k.ApplyReplicaStatus(ctx, v, "node-2", says(2, api.ReplicaRunning), nil))

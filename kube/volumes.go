@@ -94,11 +94,18 @@ func (c *Client) ApplyManagerStatus(ctx context.Context, v *api.ReplicatedVolume
 // a volume: all of them, at most one in use and those it has yet to destroy. Without any, what the host
 // has said is removed. It is a Conflict if another volume has the name by now.
 func (c *Client) ApplyReplicaStatus(ctx context.Context, v *api.ReplicatedVolume, node string, replicas, retired []api.ReplicaStatus) error {
-	return c.applyStatus(ctx, v, api.HostFieldOwner(node), struct {
+	owner := api.HostFieldOwner(node)
+	if len(replicas)+len(retired) == 0 {
+		return c.applyStatus(ctx, v, owner, nothingToSay)
+	}
+	return c.applyStatus(ctx, v, owner, struct {
 		Replicas []api.ReplicaStatus `json:"replicas,omitempty"`
 		Retired  []api.ReplicaStatus `json:"retired,omitempty"`
 	}{replicas, retired})
 }
+
+// nothingToSay removes what was said before. It has a field: a status that has become empty is invalid.
+var nothingToSay = map[string]any{"replicas": []any{}}
 
 func (c *Client) applyStatus(ctx context.Context, v *api.ReplicatedVolume, owner string, status any) error {
 	type metadata struct {
@@ -123,8 +130,7 @@ func (c *Client) applyStatus(ctx context.Context, v *api.ReplicatedVolume, owner
 	if err == nil && now.UID != v.UID {
 		// The server does not compare UIDs of a status: what was written is taken back.
 		err = apierrors.NewConflict(apischema.GroupResource{Group: api.Group, Resource: api.Resource}, v.Name, errors.New("it is another volume by now"))
-		nothing := map[string]any{"replicas": []any{}} // a status that has become empty is invalid
-		if back := c.applyStatus(ctx, now, owner, nothing); back != nil {
+		if back := c.applyStatus(ctx, now, owner, nothingToSay); back != nil {
 			err = errors.Join(err, back)
 		}
 	}
