@@ -32,6 +32,10 @@ func newQueue() *queue {
 func (q *queue) add(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if t := q.mu.later[name]; t != nil { // what was due later is due now, and the pass says what is next
+		t.Stop()
+		delete(q.mu.later, name)
+	}
 	switch {
 	case q.mu.working[name]:
 		q.mu.again[name] = true
