@@ -8,21 +8,22 @@ import (
 	"net/url"
 	"time"
 
+	"tak-os.org/tak-replicated/csi/names"
 	"tak-os.org/tak-replicated/roles/boot"
 )
 
 // The part of the API that a node's frontend uses, version 1:
 //
 //	PUT    /v1/stage                     a StageRequest; answers a Status
-//	DELETE /v1/stage?path=PATH[&volume=NAME]
+//	DELETE /v1/stage?path=PATH&volume=NAME
 //	PUT    /v1/publish                   a PublishRequest; 424 when it has to be staged first
-//	DELETE /v1/publish?path=PATH[&volume=NAME]
-//	GET    /v1/stats?path=PATH[&volume=NAME]
+//	DELETE /v1/publish?path=PATH&volume=NAME
+//	GET    /v1/stats?path=PATH&volume=NAME
 //	                                     a Usage
 //	PUT    /v1/credentials?volume=NAME   Credentials, renewed
 //
 // All can be repeated. 409 says that a mount is in use or another one is there,
-// 423 that another node owns the volume. Without a name any volume is meant.
+// 423 that another node owns the volume.
 const (
 	pathStage       = "/v1/stage"
 	pathPublish     = "/v1/publish"
@@ -45,7 +46,9 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 		answer(w, st, err)
 	})
 	mux.HandleFunc("DELETE "+pathStage, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, o.Unstage(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path")))
+		if volume, path, ok := named(w, r); ok {
+			answer(w, struct{}{}, o.Unstage(r.Context(), volume, path))
+		}
 	})
 	mux.HandleFunc("PUT "+pathPublish, func(w http.ResponseWriter, r *http.Request) {
 		var q PublishRequest
@@ -55,11 +58,15 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 		answer(w, struct{}{}, o.Publish(r.Context(), q))
 	})
 	mux.HandleFunc("DELETE "+pathPublish, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, o.Unpublish(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path")))
+		if volume, path, ok := named(w, r); ok {
+			answer(w, struct{}{}, o.Unpublish(r.Context(), volume, path))
+		}
 	})
 	mux.HandleFunc("GET "+pathStats, func(w http.ResponseWriter, r *http.Request) {
-		u, err := o.Stats(r.Context(), r.URL.Query().Get("volume"), r.URL.Query().Get("path"))
-		answer(w, u, err)
+		if volume, path, ok := named(w, r); ok {
+			u, err := o.Stats(r.Context(), volume, path)
+			answer(w, u, err)
+		}
 	})
 	mux.HandleFunc("PUT "+pathCredentials, func(w http.ResponseWriter, r *http.Request) {
 		var c Credentials
@@ -75,6 +82,16 @@ func (o *Owner) handleStaging(mux *http.ServeMux) {
 		}
 		answer(w, nil, ErrNotMounted)
 	})
+}
+
+// named reads which volume is meant, and where; false when it has answered already.
+func named(w http.ResponseWriter, r *http.Request) (volume, path string, ok bool) {
+	q := r.URL.Query()
+	volume, path = q.Get("volume"), q.Get("path")
+	if ok = names.Subdomain(volume); !ok {
+		answer(w, nil, boot.Usagef("request: %.200q is no volume's name", volume))
+	}
+	return volume, path, ok
 }
 
 // bodyPatience is how long a caller may take to send a request's body.

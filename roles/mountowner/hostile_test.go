@@ -42,7 +42,9 @@ func TestForeignPlaces(t *testing.T) {
 	}{
 		"unpublish what is staged":             {func() error { return n.unpublish("staging") }, conflict},
 		"unstage what is published":            {func() error { return n.Unstage(ctx, "pvc-1", n.path("pods/a")) }, conflict},
-		"unstage it, whatever it is":           {func() error { return n.Unstage(ctx, "", n.path("pods/a")) }, conflict},
+		"unstage it, whatever it is":           {func() error { return n.Unstage(ctx, "", n.path("staging")) }, boot.IsUsage},
+		"unpublish it, whatever it is":         {func() error { return n.Unpublish(ctx, "", n.path("pods/a")) }, boot.IsUsage},
+		"usage of it, whatever it is":          {func() error { _, err := n.Stats(ctx, "", n.path("pods/a")); return err }, boot.IsUsage},
 		"stage over what is published":         {func() error { return stage("pvc-1", "pods/a") }, conflict},
 		"stage another over what is staged":    {func() error { return stage("pvc-2", "staging") }, conflict},
 		"publish over what is staged":          {func() error { return publish("pvc-1", "staging", "staging") }, conflict},

@@ -99,8 +99,8 @@ const sourcePrefix = boot.Name + ":"
 // volume is what is mounted, also when nobody serves it any more.
 func (t topMount) volume() string { return strings.TrimPrefix(t.Source, sourcePrefix) }
 
-// of reports whether it is a volume's; an empty one is any.
-func (t topMount) of(volume string) bool { return volume == "" || t.volume() == volume }
+// of reports whether it is a volume's.
+func (t topMount) of(volume string) bool { return t.volume() == volume }
 
 // elsewhere lists where else a mount's filesystem is mounted.
 func elsewhere(m mounts.Mount) (paths []string, err error) {
