@@ -84,6 +84,15 @@ func targetError(target string, err error) error {
 	return err
 }
 
+// Dup returns the same place, which is closed apart.
+func (t *Target) Dup() (*Target, error) {
+	fd, err := unix.FcntlInt(t.above.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return &Target{Path: t.Path, name: t.name, above: os.NewFile(uintptr(fd), t.above.Name())}, nil
+}
+
 // Close gives the folder above up.
 func (t *Target) Close() { t.above.Close() }
 

@@ -24,12 +24,12 @@ func placeOf(dir *os.File, own []Mount) (place, error) {
 	if strings.HasSuffix(at, " (deleted)") {
 		return place{}, fmt.Errorf("folder %s: %w", dir.Name(), os.ErrNotExist)
 	}
-	var st unix.Statx_t
-	if err := unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
-		return place{}, fmt.Errorf("statx %s: %w", at, err)
+	id, err := mountOf(dir)
+	if err != nil {
+		return place{}, err
 	}
 	for _, m := range own {
-		if uint64(m.ID) != st.Mnt_id {
+		if m.ID != id {
 			continue
 		}
 		rel, err := filepath.Rel(m.Point, at)
@@ -39,6 +39,21 @@ func placeOf(dir *os.File, own []Mount) (place, error) {
 		return place{m.Device, path.Join(m.Root, rel)}, nil
 	}
 	return place{}, fmt.Errorf("folder %s: its mount is not in this process's table", at)
+}
+
+// mountOf returns the id of the mount in which an open folder lies, without a request to its filesystem.
+func mountOf(dir *os.File) (int, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+		return 0, fmt.Errorf("statx %s: %w", dir.Name(), err)
+	}
+	return int(st.Mnt_id), nil
+}
+
+// Has reports whether an open folder lies in the mount, without a request to its filesystem.
+func (m Mount) Has(dir *os.File) (bool, error) {
+	id, err := mountOf(dir)
+	return id == m.ID, err
 }
 
 // of reports whether m mounts the place or something below it.

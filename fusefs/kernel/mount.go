@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -19,6 +18,7 @@ import (
 type Options struct {
 	ID       string // names the mount with the keeper; unique in it
 	Dir      string // absolute path of an existing directory
+	Place    Place  // Dir, however links on the way to it change, and Dir has none; nil: it is found by its path
 	FSName   string // first field of /proc/mounts
 	Subtype  string // the type is fuse.Subtype
 	ReadOnly bool
@@ -52,6 +52,14 @@ type Mount struct {
 	observer Observer // nil for none
 }
 
+// Place is a directory that was found before.
+type Place interface {
+	// Folder opens it with O_PATH.
+	Folder() (*os.File, error)
+	// Unmount takes away what is mounted on top there.
+	Unmount(flags int) error
+}
+
 // New mounts a filesystem. The kernel's requests wait until Serve answers them;
 // no error leaves anything mounted.
 func New(o Options) (*Mount, error) {
@@ -61,7 +69,15 @@ func New(o Options) (*Mount, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, fmt.Errorf("mount %q: path is not absolute", o.Dir)
 	}
-	m := &Mount{log: o.Log, id: o.ID, dir: filepath.Clean(o.Dir), spec: o.Spec, link: o.Link, fd: -1, gone: make(chan struct{})}
+	dir := filepath.Clean(o.Dir)
+	if o.Place == nil {
+		var err error
+		if dir, err = realDir(dir); err != nil {
+			return nil, fmt.Errorf("mount %s: %w", o.Dir, err)
+		}
+		o.Place = pathPlace(dir)
+	}
+	m := &Mount{log: o.Log, id: o.ID, dir: dir, spec: o.Spec, link: o.Link, fd: -1, gone: make(chan struct{})}
 	if err := m.mount(o); err != nil {
 		m.release()
 		return nil, fmt.Errorf("mount %s: %w", o.Dir, err)
@@ -78,21 +94,30 @@ func (m *Mount) mount(o Options) error {
 	if m.mem, m.shared, err = newMemory(); err != nil {
 		return err
 	}
-	flags, data := mountArgs(o, fd)
-	if err := unix.Mount(o.FSName, m.dir, mountType(o.Subtype), flags, data); err != nil {
+	if err := mountOn(o, fd); err != nil {
 		return err
 	}
 	if m.features, err = handshake(fd, m.mem, o.without); err != nil {
-		return errors.Join(err, forceUnmount(m.dir))
+		return errors.Join(err, o.Place.Unmount(byForce))
 	}
 	m.ledger = newLedger(m.mem)
 	m.raiseReadahead()
 	if m.link != nil && m.Survives() {
 		if err := m.link.put(m); err != nil {
-			return errors.Join(err, forceUnmount(m.dir))
+			return errors.Join(err, o.Place.Unmount(byForce))
 		}
 	}
 	return nil
+}
+
+func mountOn(o Options, fd int) error {
+	on, err := o.Place.Folder()
+	if err != nil {
+		return err
+	}
+	defer on.Close()
+	flags, data := mountArgs(o, fd)
+	return unix.Mount(o.FSName, fmt.Sprintf("/proc/self/fd/%d", on.Fd()), mountType(o.Subtype), flags, data)
 }
 
 func openDevice() (int, error) {
@@ -194,61 +219,4 @@ func (m *Mount) release() {
 			m.shared.Close()
 		}
 	})
-}
-
-// ErrBusy says that a mount is in use.
-var ErrBusy = errors.New("mount is busy")
-
-// Unmount unmounts; ErrBusy while a process uses it. Serve returns afterwards.
-func Unmount(dir string) error {
-	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-	switch err {
-	case nil:
-		return nil
-	case unix.EBUSY:
-		return fmt.Errorf("unmount %s: %w", dir, ErrBusy)
-	}
-	return fmt.Errorf("unmount %s: %w", dir, err)
-}
-
-// Detach takes the mount away from the tree at once and ends its connection:
-// processes that still use it get ENOTCONN.
-func Detach(dir string) error {
-	if err := forceUnmount(dir); err != nil {
-		return fmt.Errorf("detach %s: %w", dir, err)
-	}
-	return nil
-}
-
-// forceUnmount aborts the connection, which frees whoever waits for it, and
-// detaches.
-func forceUnmount(dir string) error {
-	return unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-}
-
-// mountedDevice returns the device of the mount at dir as MAJOR:MINOR, without
-// asking the filesystem.
-func mountedDevice(dir string) (string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	device := ""
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 4 && unescapeMount(f[4]) == dir {
-			device = f[2] // the last one is on top
-		}
-	}
-	if device == "" {
-		return "", fmt.Errorf("%s is not mounted", dir)
-	}
-	return device, nil
-}
-
-// unescapeMount undoes the octal escapes of /proc/self/mountinfo.
-func unescapeMount(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

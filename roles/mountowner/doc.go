@@ -38,7 +38,8 @@
 // folder for the next serving process. Below each mount lies an empty read-only
 // filesystem: whoever meets the bare folder can't write to it. A mount that nobody
 // serves is replaced when it is asked for again. Only an empty folder without a
-// mount is ever removed.
+// mount is ever removed. The folder above a path is opened when the path is checked, and from
+// then on stands for it: who may write a folder on the way leads nobody elsewhere by a link.
 //
 // # Replacing the owner
 //

@@ -91,7 +91,7 @@ func (m *mount) run(open func() (*kernel.Mount, error)) error {
 	m.kernel.Store(k)
 	s, err := client.New(m.clientConfig(members, creds, k))
 	if err != nil {
-		return errors.Join(err, kernel.Detach(m.spec.Mountpoint))
+		return errors.Join(err, k.Detach())
 	}
 	m.session.Store(s)
 

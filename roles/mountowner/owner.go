@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/csi/durable"
+	"tak-os.org/tak-replicated/csi/mounts"
 	"tak-os.org/tak-replicated/fusefs/client"
 	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/roles/boot"
@@ -127,6 +128,11 @@ func (o *Owner) forget(m *mount) {
 
 // Mount mounts what spec says and returns when the mount serves, or ctx ends.
 func (o *Owner) Mount(ctx context.Context, spec Spec) (*Status, error) {
+	return o.mountAt(ctx, spec, nil)
+}
+
+// mountAt is Mount at a place that was checked; nil: it is found, and made, by its path.
+func (o *Owner) mountAt(ctx context.Context, spec Spec, place *mounts.Target) (*Status, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
@@ -135,7 +141,7 @@ func (o *Owner) Mount(ctx context.Context, spec Spec) (*Status, error) {
 		return nil, err
 	}
 	if !there {
-		o.start(m, func() (*kernel.Mount, error) { return o.mountKernel(spec) })
+		o.start(m, o.opener(spec, place))
 	}
 	select {
 	case <-m.up:
@@ -155,17 +161,33 @@ func (o *Owner) Mount(ctx context.Context, spec Spec) (*Status, error) {
 	return &st, nil
 }
 
-// mountKernel makes the mountpoint and mounts.
-func (o *Owner) mountKernel(spec Spec) (*kernel.Mount, error) {
-	if err := os.MkdirAll(spec.Mountpoint, 0o755); err != nil {
-		return nil, err
+// opener returns what mounts, which may be at a time when place is closed.
+func (o *Owner) opener(spec Spec, place *mounts.Target) func() (*kernel.Mount, error) {
+	if place == nil {
+		return func() (*kernel.Mount, error) {
+			if err := os.MkdirAll(spec.Mountpoint, 0o755); err != nil {
+				return nil, err
+			}
+			return o.mountKernel(spec, nil)
+		}
 	}
+	own, err := place.Dup()
+	return func() (*kernel.Mount, error) {
+		if err != nil {
+			return nil, err
+		}
+		defer own.Close()
+		return o.mountKernel(spec, own)
+	}
+}
+
+func (o *Owner) mountKernel(spec Spec, place kernel.Place) (*kernel.Mount, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
 	return kernel.New(kernel.Options{
-		ID: spec.Mountpoint, Dir: spec.Mountpoint, FSName: sourcePrefix + spec.Volume, Subtype: boot.Name,
+		ID: spec.Mountpoint, Dir: spec.Mountpoint, Place: place, FSName: sourcePrefix + spec.Volume, Subtype: boot.Name,
 		ReadOnly: spec.ReadOnly, Spec: text, Link: o.link, Log: o.log,
 	})
 }
@@ -187,7 +209,7 @@ func (o *Owner) start(m *mount, open func() (*kernel.Mount, error)) {
 func (o *Owner) resume(k *kernel.Mount) {
 	spec, err := parseSpec(k.Spec())
 	if err != nil {
-		o.log.Error("mount can't be taken over", zap.String("mountpoint", k.Dir()), zap.Error(errors.Join(err, kernel.Detach(k.Dir()))))
+		o.log.Error("mount can't be taken over", zap.String("mountpoint", k.Dir()), zap.Error(errors.Join(err, k.Detach())))
 		return
 	}
 	m, there, err := o.begin(spec)
@@ -221,19 +243,46 @@ const copiesWithin = 5 * time.Second
 // ENOTCONN. So do those of a copy that another mount namespace has (a container
 // with private propagation), which would keep the session for as long as it runs.
 func (o *Owner) Unmount(ctx context.Context, mountpoint string, detach bool) error {
-	o.mu.Lock()
-	m := o.mu.mounts[mountpoint]
-	o.mu.Unlock()
+	return o.unmountAt(ctx, mountpoint, byPath(mountpoint), detach)
+}
+
+// unmounter takes mounts away at one place.
+type unmounter interface {
+	unmount() error // kernel.ErrBusy while a process uses it
+	detach() error
+}
+
+// byPath is a place for whoever has the owner mount where they like.
+type byPath string
+
+func (p byPath) unmount() error { return kernel.Unmount(string(p)) }
+func (p byPath) detach() error  { return kernel.Detach(string(p)) }
+
+// at is a place that was checked, whatever links have come on the way to it since.
+type at struct{ *mounts.Target }
+
+func (t at) unmount() error {
+	err := t.Unmount(0)
+	if errors.Is(err, mounts.ErrBusy) {
+		return fmt.Errorf("unmount %s: %w", t.Path, kernel.ErrBusy)
+	}
+	return err
+}
+
+func (t at) detach() error { return t.Unmount(unix.MNT_FORCE | unix.MNT_DETACH) }
+
+func (o *Owner) unmountAt(ctx context.Context, mountpoint string, place unmounter, detach bool) error {
+	m := o.mounted(mountpoint)
 	if m == nil {
 		return fmt.Errorf("%s: %w", mountpoint, ErrNotMounted)
 	}
 	conn, connErr := kernel.ConnectionAt(mountpoint)
-	err := kernel.Unmount(mountpoint)
+	err := place.unmount()
 	if errors.Is(err, kernel.ErrBusy) {
 		if !detach {
 			return &BusyError{Mountpoint: mountpoint, Holders: Holders(mountpoint)}
 		}
-		err = kernel.Detach(mountpoint)
+		err = place.detach()
 	}
 	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: somebody else has unmounted it
 		return err

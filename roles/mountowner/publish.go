@@ -67,13 +67,13 @@ func (o *Owner) Publish(ctx context.Context, q PublishRequest) error {
 		}
 		return nil
 	}
-	if _, err := o.takeDead(q.Target, q.Volume); err != nil {
+	if _, err := o.takeDead(t, q.Volume); err != nil {
 		return err
 	}
 	if err := guard(t); err != nil {
 		return err
 	}
-	return bind(from, t, q.ReadOnly)
+	return bind(from, staged, t, q.ReadOnly)
 }
 
 // staged returns the mount at the staging path if it serves that volume.
@@ -109,12 +109,15 @@ func (o *Owner) serves(device string) bool {
 
 // bind mounts what is at one place at another, read-only from its first moment if
 // asked. It makes no request to the filesystem: its server is this process.
-func bind(from, to *mounts.Target, readOnly bool) error {
+func bind(from *mounts.Target, staged mounts.Mount, to *mounts.Target, readOnly bool) error {
 	source, err := from.Folder()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
+	if has, err := staged.Has(source); err != nil || !has {
+		return errors.Join(fmt.Errorf("%s: %w", from.Path, ErrNotStaged), err) // another folder has come in its place
+	}
 	target, err := to.Folder()
 	if err != nil {
 		return err
@@ -166,7 +169,7 @@ func unguard(t *mounts.Target) error {
 // Unpublish takes a volume away from a target, and the empty folder. What is gone
 // is fine. The error is a *BusyError while a process uses it, unless the volume
 // does not answer: then the target is let go of at once; ErrConflict when another
-// volume is there, or one that is staged and not published. An empty volume is any.
+// volume is there, or one that is staged and not published.
 func (o *Owner) Unpublish(ctx context.Context, volume, target string) error {
 	t, err := o.open(target)
 	if errors.Is(err, os.ErrNotExist) {
@@ -194,7 +197,7 @@ func (o *Owner) Unpublish(ctx context.Context, volume, target string) error {
 		case top.kind == ours && !top.of(volume):
 			return fmt.Errorf("%s: %w: volume %s is published there", target, ErrConflict, top.volume())
 		case top.kind == ours:
-			err = o.unbind(ctx, target, top.Device)
+			err = o.unbind(ctx, t, top.Device)
 		case top.kind == guarding:
 			err = unguard(t)
 		default:
@@ -207,18 +210,15 @@ func (o *Owner) Unpublish(ctx context.Context, volume, target string) error {
 	}
 }
 
-func (o *Owner) unbind(ctx context.Context, target, device string) error {
-	err := kernel.Unmount(target)
+func (o *Owner) unbind(ctx context.Context, t *mounts.Target, device string) error {
+	err := at{t}.unmount()
 	if !errors.Is(err, kernel.ErrBusy) {
 		return err
 	}
 	if m := o.byDevice(device); m != nil && m.answers(ctx) {
-		return &BusyError{Mountpoint: target, Holders: Holders(target)}
+		return &BusyError{Mountpoint: t.Path, Holders: Holders(t.Path)}
 	}
-	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-		return fmt.Errorf("detach %s: %w", target, err)
-	}
-	return nil
+	return t.Unmount(unix.MNT_DETACH)
 }
 
 // byDevice finds the mount of a filesystem.
@@ -268,7 +268,7 @@ type Usage struct {
 	Abnormal string `json:"abnormal,omitempty"`
 }
 
-// Stats tells how full the volume at a path is; an empty volume is any. It is bounded in time: a volume
+// Stats tells how full the volume at a path is. It is bounded in time: a volume
 // that does not answer is Abnormal.
 func (o *Owner) Stats(ctx context.Context, volume, path string) (*Usage, error) {
 	if err := o.check(path); err != nil {

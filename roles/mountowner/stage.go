@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/csi/mounts"
 	"tak-os.org/tak-replicated/csi/names"
-	"tak-os.org/tak-replicated/fusefs/kernel"
 	"tak-os.org/tak-replicated/raftlog/transport/pki"
 	"tak-os.org/tak-replicated/roles/boot"
 )
@@ -96,7 +96,7 @@ func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	if err := o.clear(ctx, q.Spec); err != nil {
+	if err := o.clear(ctx, t, q.Spec); err != nil {
 		return nil, err
 	}
 	if err := o.Refresh(q.Volume, q.Credentials); err != nil {
@@ -108,7 +108,7 @@ func (o *Owner) Stage(ctx context.Context, q StageRequest) (*Status, error) {
 	if err := guard(t); err != nil {
 		return nil, err
 	}
-	st, err := o.Mount(ctx, q.Spec)
+	st, err := o.mountAt(ctx, q.Spec, t)
 	if err == nil {
 		st.Replaced = o.replaced(q.Mountpoint)
 	}
@@ -122,7 +122,7 @@ func (s *Spec) sameVolume(o *Spec) bool {
 }
 
 // clear takes away what is left of a mount that does not serve any more.
-func (o *Owner) clear(ctx context.Context, spec Spec) error {
+func (o *Owner) clear(ctx context.Context, t *mounts.Target, spec Spec) error {
 	m := o.mounted(spec.Mountpoint)
 	top, err := topOf(spec.Mountpoint)
 	if err != nil {
@@ -142,7 +142,7 @@ func (o *Owner) clear(ctx context.Context, spec Spec) error {
 			o.noteReplaced(spec.Mountpoint)
 		}
 	}
-	taken, err := o.takeDead(spec.Mountpoint, spec.Volume)
+	taken, err := o.takeDead(t, spec.Volume)
 	if taken {
 		o.noteReplaced(spec.Mountpoint)
 	}
@@ -200,7 +200,8 @@ func (o *Owner) endMount(ctx context.Context, m *mount) error {
 
 // takeDead takes mounts of a volume away that no process serves: their users get
 // ENOTCONN, as they do already. It is not for those that are served. taken says that there was one.
-func (o *Owner) takeDead(path, volume string) (taken bool, err error) {
+func (o *Owner) takeDead(t *mounts.Target, volume string) (taken bool, err error) {
+	path := t.Path
 	for {
 		top, err := topOf(path)
 		if err != nil {
@@ -216,7 +217,7 @@ func (o *Owner) takeDead(path, volume string) (taken bool, err error) {
 		case !top.of(volume):
 			return taken, fmt.Errorf("%s: %w: volume %s was there", path, ErrConflict, top.volume())
 		}
-		if err := kernel.Detach(path); err != nil {
+		if err := (at{t}).detach(); err != nil {
 			return taken, err
 		}
 		taken = true
@@ -225,7 +226,7 @@ func (o *Owner) takeDead(path, volume string) (taken bool, err error) {
 
 // Unstage ends a volume's mount. What is not mounted is fine. The error is a
 // *BusyError while the mount is in use, or published, and ErrConflict when another
-// volume is there, or this one but published. An empty volume is any.
+// volume is there, or this one but published.
 func (o *Owner) Unstage(ctx context.Context, volume, path string) error {
 	t, err := o.open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -241,22 +242,22 @@ func (o *Owner) Unstage(ctx context.Context, volume, path string) error {
 	}
 	defer unlock()
 	if m := o.mounted(path); m != nil {
-		if volume != "" && m.spec.Volume != volume {
+		if m.spec.Volume != volume {
 			return fmt.Errorf("%s: %w: volume %s is staged there", path, ErrConflict, m.spec.Volume)
 		}
-		if err := o.unmountStaged(ctx, m, path); err != nil {
+		if err := o.unmountStaged(ctx, m, t); err != nil {
 			return err
 		}
 	}
-	if _, err := o.takeDead(path, volume); err != nil {
+	if _, err := o.takeDead(t, volume); err != nil {
 		return err
 	}
 	o.replaced(path) // nobody is told any more
 	return unguard(t)
 }
 
-func (o *Owner) unmountStaged(ctx context.Context, m *mount, path string) error {
-	top, err := topOf(path)
+func (o *Owner) unmountStaged(ctx context.Context, m *mount, t *mounts.Target) error {
+	top, err := topOf(t.Path)
 	if err != nil {
 		return err
 	}
@@ -266,12 +267,12 @@ func (o *Owner) unmountStaged(ctx context.Context, m *mount, path string) error 
 			return err
 		}
 		if len(published) > 0 {
-			return &BusyError{Mountpoint: path, Holders: []Holder{{Command: "published at " + published[0]}}}
+			return &BusyError{Mountpoint: t.Path, Holders: []Holder{{Command: "published at " + published[0]}}}
 		}
 	}
 	// A session that is over, or that has no coordinator to answer for it, is not
 	// waited for: its users get ENOTCONN.
-	err = o.Unmount(ctx, path, !m.answers(ctx))
+	err = o.unmountAt(ctx, t.Path, at{t}, !m.answers(ctx))
 	volume := m.spec.Volume
 	if err != nil && !errors.Is(err, ErrNotMounted) {
 		return err
