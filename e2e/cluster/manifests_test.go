@@ -135,6 +135,9 @@ func checkPod(t *testing.T, o object, p *corev1.PodSpec) {
 		t.Errorf("%s: priority class %q, ServiceAccount %q", o, p.PriorityClassName, p.ServiceAccountName)
 	}
 	for _, c := range p.Containers {
+		if c.Name == "keeper" && (c.LivenessProbe != nil || !c.Resources.Limits.Memory().IsZero() || p.ShareProcessNamespace == nil || !*p.ShareProcessNamespace) {
+			t.Errorf("%s: the keeper may be ended, or does not see who serves", o)
+		}
 		if !pinned.MatchString(c.Image) {
 			t.Errorf("%s: image %s is not pinned to a version", o, c.Image)
 		}
