@@ -21,8 +21,9 @@ type checkpointer struct {
 	running bool
 	// replayed is where the entries end that the state had before, in part or
 	// whole, when it was opened or installed. What it is in between shows that: no
-	// other replica can go on from it.
-	replayed uint64
+	// other replica can go on from it. An entry of a later term is beyond it, wherever
+	// it is.
+	replayed entryID
 	// pressing: the journal has no room, and can't wait for the end of a replay.
 	pressing bool
 	// waiters are told when the next checkpoint that begins is named.
@@ -63,10 +64,14 @@ func (k *checkpointer) want(named chan error) error {
 
 // beginIfReplayed begins a checkpoint, unless it has to wait for a replay.
 func (k *checkpointer) beginIfReplayed() error {
-	if k.a.index < k.replayed && !k.pressing {
+	if !k.isReplayed() && !k.pressing {
 		return nil
 	}
 	return k.begin()
+}
+
+func (k *checkpointer) isReplayed() bool {
+	return k.a.index >= k.replayed.index || k.a.term > k.replayed.term
 }
 
 func (k *checkpointer) begin() error {

@@ -22,7 +22,7 @@ func TestNoCheckpointInAReplay(t *testing.T) {
 	m := &pinning{}
 	g := &Group{cfg: Config{Machine: m, Manual: true}, persister: &persister{}}
 	a := &applier{g: g, wake: make(chan struct{}, 1), membership: &membership{}, index: 5}
-	k := &checkpointer{a: a, ctx: t.Context(), replayed: 8}
+	k := &checkpointer{a: a, ctx: t.Context(), replayed: entryID{8, 1}}
 	step := func(what string, do func() error, want int) {
 		t.Helper()
 		if err := do(); err != nil {
@@ -36,7 +36,7 @@ func TestNoCheckpointInAReplay(t *testing.T) {
 	step("due in a replay", k.afterApply, 0)
 	a.index = 8
 	step("when it has ended", k.afterApply, 1)
-	k.running, k.replayed, a.index = false, 20, 9
+	k.running, k.replayed, a.index = false, entryID{20, 1}, 9
 	k.pressing = true
 	step("the journal is full", func() error { return k.want(nil) }, 2)
 	k.running = false

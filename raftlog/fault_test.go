@@ -340,3 +340,33 @@ func TestBusy(t *testing.T) {
 		t.Fatal("a huge one is taken")
 	}
 }
+
+// TestReplacedEndIsNotReplayed: the end of a deposed leader's journal is replaced by a
+// shorter one. Its replay is over though nobody writes: it takes checkpoints.
+func TestReplacedEndIsNotReplayed(t *testing.T) {
+	c := newCluster(t, 61, 3)
+	old := c.elect()
+	c.propose(old, 0, "before")
+	c.converge(200)
+	c.cutOff(old)
+	for i := range 5 {
+		c.propose(old, i, "never confirmed")
+		c.step()
+	}
+	end := old.group.Status().JournalLast
+	old.crash(disk.KeepAll)
+	c.elect()
+	c.net.HealAll()
+	old.start()
+	c.converge(500)
+	s := old.group.Status()
+	if s.JournalLast >= end {
+		t.Fatalf("the journal went to %d, and does to %d", end, s.JournalLast)
+	}
+	named := make(chan error, 1)
+	go func() { named <- old.group.TakeCheckpoint(t.Context()) }()
+	c.until("a checkpoint is named", 500, func() bool { return old.group.Status().Checkpoint == s.Applied })
+	if err := <-named; err != nil {
+		t.Fatal(err)
+	}
+}

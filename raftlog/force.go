@@ -106,7 +106,8 @@ func (f *forcing) advance(o *opening) (entryID, error) {
 		f.cfg.Log.Warn("the end of the journal does not read; what it held is lost",
 			zap.Uint64("index", last.Index), zap.Uint64("held", o.found.Fence.Index))
 	}
-	f.cfg.Machine.SetFence(last.Index)
+	end := o.contentsEnd()
+	f.cfg.Machine.SetFence(end.index, end.term)
 	for o.index < last.Index {
 		if err := f.apply(o); err != nil {
 			return entryID{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math"
 	"path"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -92,7 +93,7 @@ func (a *applier) install(in *incoming) error {
 	}
 	a.index, a.term = in.meta.Index, in.meta.Term
 	a.membership = in.membership
-	a.checkpoint.last, a.checkpoint.replayed = a.index, in.fence
+	a.checkpoint.last, a.checkpoint.replayed = a.index, entryID{in.fence, math.MaxUint64}
 	a.checkpoint.began = a.g.persister.written.Load()
 	a.g.applied.set(a.index)
 	return nil

@@ -37,9 +37,11 @@ type Machine interface {
 	// open it is that of the checkpoint from which the state was restored.
 	Applied() (index, term uint64)
 
-	// SetFence says how new contents may be (see DESIGN "fence"): Ready is false
-	// until Apply has passed index. Called before the first Apply.
-	SetFence(index uint64)
+	// SetFence says how new contents may be: nothing is served until Apply has passed
+	// index. The entry there is of term, or of an earlier one, and may never be
+	// committed: then one of a later term takes an index up to there, and passes
+	// the fence, too. Called before the first Apply.
+	SetFence(index, term uint64)
 
 	// BeginCheckpoint pins the state at the last applied index (short: flush
 	// and hard links) and returns finish, which the log calls on another

@@ -94,8 +94,15 @@ func (o *opening) open() (*Group, error) {
 			return nil, err
 		}
 	}
-	o.cfg.Machine.SetFence(last)
+	end := o.contentsEnd()
+	o.cfg.Machine.SetFence(end.index, end.term)
 	return o.assemble()
+}
+
+// contentsEnd is how new the machine's contents may be: the journal's last entry, and
+// the latest term of any that it may have held.
+func (o *opening) contentsEnd() entryID {
+	return entryID{o.found.Last.Index, max(o.found.Last.Term, o.found.Fence.Term)}
 }
 
 // machine asks what the machine has, and who the members were then.
@@ -171,7 +178,7 @@ func (o *opening) assemble() (*Group, error) {
 	g.persister = &persister{g: g, log: o.log(), wake: make(chan struct{}, 1)}
 	g.applier = &applier{g: g, wake: make(chan struct{}, 1), membership: o.membership, index: o.index, term: o.term}
 	g.applier.checkpoint.a = g.applier
-	g.applier.checkpoint.replayed = o.found.Last.Index
+	g.applier.checkpoint.replayed = o.contentsEnd()
 	if o.checkpoint != nil {
 		g.applier.checkpoint.last = o.checkpoint.Index
 	}

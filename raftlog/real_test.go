@@ -60,7 +60,7 @@ func (m *counter) Apply(entries []raftlog.Entry) error {
 
 func (m *counter) Lead(term uint64)       { m.lead <- term }
 func (m *counter) Follow(_, _ uint64)     {}
-func (m *counter) SetFence(uint64)        {}
+func (m *counter) SetFence(_, _ uint64)   {}
 func (m *counter) Applied() (_, _ uint64) { return 0, 0 }
 func (m *counter) BeginCheckpoint([]byte) (func(context.Context) (uint64, error), error) {
 	return func(context.Context) (uint64, error) { return m.index, nil }, nil

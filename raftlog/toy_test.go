@@ -162,7 +162,7 @@ func (m *toy) Applied() (uint64, uint64) {
 	return m.state.Index, m.state.Term
 }
 
-func (m *toy) SetFence(index uint64) { m.fence = max(m.fence, index) }
+func (m *toy) SetFence(index, _ uint64) { m.fence = max(m.fence, index) }
 
 func (m *toy) snapshot() toyState {
 	m.mu.Lock()

@@ -40,7 +40,7 @@ var bugs = []bug{
 		{"fusefs/tree/pending.go", "if sums == nil || t.g.applied <= sums.since {", "if sums == nil || t.g.applied <= sums.since || BUG {"},
 	}},
 	{"the fence of a received checkpoint is forgotten", 1, []edit{
-		{"fusefs/tree/receive.go", "\tt.SetFence(fence)\n", "\tif !BUG {\n\t\tt.SetFence(fence)\n\t}\n"},
+		{"fusefs/tree/receive.go", "\tt.receivedFence(fence)\n", "\tif !BUG {\n\t\tt.receivedFence(fence)\n\t}\n"},
 		{"fusefs/tree/receive.go", "appendFence(nil, fence)", "appendFence(nil, map[bool]uint64{false: fence}[BUG])"},
 	}},
 	{"contents are not synced in a checkpoint", 1, []edit{

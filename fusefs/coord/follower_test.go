@@ -113,7 +113,7 @@ func TestFollowerRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr.SetFence(0)
+	tr.SetFence(0, 1)
 	c := coord.New(coord.Config{
 		Log: w.replicas[0], Tree: tr, Clock: w.clock, Logger: w.log, Spawn: func(f func()) { go f() },
 		Authorize: func(token []byte) error {

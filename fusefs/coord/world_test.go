@@ -119,7 +119,7 @@ func newWorldOf(t *testing.T, n int, limits coord.Limits) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.SetFence(0)
+		tr.SetFence(0, 1)
 		r := &replica{w: w, id: i, tree: tr, wake: make(chan struct{}, 1)}
 		r.coord = coord.New(coord.Config{
 			Log: r, Tree: tr, Clock: w.clock, Limits: limits, Logger: w.log.With(zap.Int("replica", i)),

@@ -23,6 +23,7 @@ func (t *Tree) Apply(index, term uint64, e *fsop.Entry) (results []Result, err e
 		}
 	}()
 	defer caught(&err)
+	t.meetTerm(index, term)
 	if results, err = t.enter(index, term, e); err != nil {
 		return nil, err
 	}

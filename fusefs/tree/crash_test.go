@@ -196,7 +196,7 @@ func recoverFrom(t *testing.T, h *history, c remains, d *dice) {
 	}()
 	if d.one(3) {
 		tr := openTree(t, c.disk, "replica")
-		tr.SetFence(c.fence)
+		tr.SetFence(c.fence, 1)
 		at, _ := tr.Applied()
 		h.replay(t, tr, at+d.below(c.fence+1-at))
 		if d.one(2) {
@@ -206,7 +206,7 @@ func recoverFrom(t *testing.T, h *history, c remains, d *dice) {
 		tr.Close()
 	}
 	tr := openTree(t, c.disk, "replica")
-	tr.SetFence(c.fence)
+	tr.SetFence(c.fence, 1)
 	if at, _ := tr.Applied(); at > c.fence {
 		t.Fatalf("restored at %d, only %d were applied", at, c.fence)
 	}

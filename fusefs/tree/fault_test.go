@@ -111,7 +111,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 		if at := appliedBy(tr); at != 100 {
 			t.Fatalf("%s: restored at %d", what, at)
 		}
-		tr.SetFence(250)
+		tr.SetFence(250, 1)
 		h.replay(t, tr, 300)
 		if err := tr.Check(); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			t.Fatalf("%s: without a sound checkpoint restored at %d", what, at)
 		}
 		// The whole log brings everything back, contents in place.
-		tr.SetFence(300)
+		tr.SetFence(300, 1)
 		h.replay(t, tr, 300)
 		if err := tr.Check(); err != nil {
 			t.Fatal(err)

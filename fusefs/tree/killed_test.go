@@ -28,7 +28,7 @@ func TestNamesOfAKilledProcess(t *testing.T) {
 	first.Close()
 
 	second := openTree(t, mem, "replica")
-	second.SetFence(3)
+	second.SetFence(3, 1)
 	h.replay(t, second, 3)
 	checkpoint(t, second)
 	mem = mem.Crash(disk.KeepNone)
@@ -68,7 +68,7 @@ func TestSendBeforeTheFence(t *testing.T) {
 
 	sender := openTree(t, mem, "sender")
 	defer sender.Close()
-	sender.SetFence(4)
+	sender.SetFence(4, 1)
 	receiver, _ := transferred(t, sender)
 	if receiver.Ready() {
 		t.Error("ready before replay has passed what the contents have")

@@ -74,7 +74,7 @@ func (n *newer) read() (page []byte, e fsop.Errno) {
 	if at := appliedBy(tr); at >= last {
 		n.Fatalf("nothing is left to replay after %d", at)
 	}
-	tr.SetFence(last)
+	tr.SetFence(last, 1)
 	n.h.replay(n.T, tr, last)
 	r, err := tr.Read(context.Background(), &fsop.Read{Ino: 2, Offset: pageBytes, Length: pageBytes})
 	if err != nil {
@@ -182,7 +182,7 @@ func damageAnywhere(t *testing.T, seed uint64) (refused, stopped int) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	tr.SetFence(at)
+	tr.SetFence(at, 1)
 	ref := openTree(t, disk.NewMem(1), "reference")
 	for i := uint64(1); i <= n; i++ {
 		h.replay(t, ref, i)

@@ -490,7 +490,7 @@ func (t *Tree) replace(w *CheckpointWriter, fence uint64) error {
 		return err
 	}
 	t.gen = next
-	t.SetFence(fence)
+	t.receivedFence(fence)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.restore(); err != nil {

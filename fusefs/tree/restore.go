@@ -53,7 +53,7 @@ func (t *Tree) restore() error {
 	if err := t.openSums(named); err != nil {
 		return fmt.Errorf("open the checksums of newer pages: %w", err)
 	}
-	t.SetFence(fence)
+	t.receivedFence(fence)
 	if t.bereft {
 		return nil // what contents belong to, nobody knows here
 	}

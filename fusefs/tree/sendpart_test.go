@@ -33,7 +33,7 @@ func damagedSender(t *testing.T, replayed bool, damage func(mem *disk.Mem), repa
 	if repair != nil {
 		lazy.Repair = repair(n, tr)
 	}
-	tr.SetFence(last)
+	tr.SetFence(last, 1)
 	if replayed {
 		n.h.replay(t, tr, last)
 		damage(n.mem)
@@ -188,7 +188,7 @@ func TestWholeIsSentInAReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sender.Close()
-		sender.SetFence(at)
+		sender.SetFence(at, 1)
 		h.replay(t, sender, at/2+d.below(at-at/2))
 		receiver, _ := transferred(t, sender)
 		h.replay(t, receiver, n)

@@ -53,7 +53,11 @@ type Tree struct {
 
 	applied atomic.Uint64 // g.applied, for those without mu
 	fence   atomic.Uint64
-	broken  atomic.Pointer[error]
+	// journalEnd is the fence that SetFence was given; received is the one that came
+	// with a checkpoint.
+	journalEnd struct{ index, term uint64 }
+	received   uint64
+	broken     atomic.Pointer[error]
 
 	tx       tx           // of the entry being applied
 	recorded []pageRecord // that replay has not come to
@@ -145,10 +149,30 @@ func (t *Tree) Applied() (index, term uint64) {
 	return t.g.applied, t.g.term
 }
 
-// SetFence says how new contents may be: nothing is served until Apply has
-// passed index. It never goes back.
-func (t *Tree) SetFence(index uint64) {
+// SetFence says how new contents may be: nothing is served until Apply has passed the
+// entry at index, which is of that term and the last in the own journal. Another
+// leader may have replaced the journal's end: an entry of a later term has passed the
+// fence, too, since what was applied before comes before it. 0 is a term that is not
+// known.
+func (t *Tree) SetFence(index, term uint64) {
+	t.journalEnd.index, t.journalEnd.term = index, term
 	t.fence.Store(max(t.fence.Load(), index))
+}
+
+// receivedFence is the fence that came with the generation's contents.
+func (t *Tree) receivedFence(index uint64) {
+	t.received = index
+	t.fence.Store(max(t.fence.Load(), index))
+}
+
+// meetTerm lowers the fence when an entry shows that another leader has replaced the
+// journal's end.
+func (t *Tree) meetTerm(index, term uint64) {
+	if end := t.journalEnd; end.term == 0 || term <= end.term || index > end.index {
+		return
+	}
+	t.journalEnd.index, t.journalEnd.term = 0, 0
+	t.fence.Store(max(t.received, index-1))
 }
 
 // Ready reports whether Apply has passed the fence.

@@ -53,7 +53,7 @@ func replay(t *tree.Tree, journal string) (*wal.LostError, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.SetFence(contentsEnd(found))
+	t.SetFence(contentsEnd(found), 0)
 	if index, _ := t.Applied(); index == 0 && found.Base.Index == 1 {
 		// A log begins with its membership, which is not in the journal.
 		if _, err := t.Apply(found.Base.Index, found.Base.Term, nil); err != nil {
