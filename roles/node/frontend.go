@@ -132,13 +132,16 @@ func (f *frontend) Publish(ctx context.Context, handle, staging, target string, 
 	return translate(f.owner.Publish(ctx, q))
 }
 
-// tell says that a mount was made anew.
+// tell says that a mount was made anew: to who looks after volumes, and to who has the claim.
 func (f *frontend) tell(ctx context.Context, handle string) {
 	f.log.Warn("a dead mount was made anew", zap.String("volume", handle))
 	v, err := f.cluster.Volume(ctx, handle)
 	if err == nil {
-		err = f.cluster.Event(ctx, component, kube.ObjectOfVolume(v), true, "MountReplaced",
-			fmt.Sprintf("the mount on node %s was dead and has been made anew; containers that had the old one get ENOTCONN until they are restarted", f.node))
+		c := v.Spec.Claim
+		for _, about := range []kube.Object{kube.ObjectOfVolume(v), kube.ObjectOfClaim(c.Namespace, c.Name, c.UID)} {
+			err = errors.Join(err, f.cluster.Event(ctx, component, about, true, "MountReplaced",
+				fmt.Sprintf("the mount on node %s was dead and has been made anew; containers that had the old one get ENOTCONN until they are restarted", f.node)))
+		}
 	}
 	if err != nil {
 		f.log.Warn("event", zap.String("volume", handle), zap.Error(err))

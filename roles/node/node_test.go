@@ -378,7 +378,7 @@ func TestNode(t *testing.T) {
 // deadMount kills the owner: staging and publishing make the mount anew, and an Event says so. None does where nothing was lost.
 func deadMount(t *testing.T, w *world, n *node) {
 	must(t, n.publish("pvc-many", "pods/a", many)) // which stages too
-	if told := w.replacements(); told != 0 {
+	if told := w.replacements(api.DefaultNamespace); told != 0 {
 		t.Errorf("%d Events say that a mount was replaced, and none was", told)
 	}
 	for i, again := range []func() error{
@@ -393,8 +393,10 @@ func deadMount(t *testing.T, w *world, n *node) {
 		if got := n.sh("cat %s/f", n.path("pods/a")); got != "hello" {
 			t.Errorf("read %q", got)
 		}
-		if told := w.replacements(); told != i+1 {
-			t.Errorf("%d Events say that a mount was replaced, %d were", told, i+1)
+		for _, namespace := range []string{api.DefaultNamespace, "default"} { // of the volume and of its claim
+			if told := w.replacements(namespace); told != i+1 {
+				t.Errorf("%d Events in %s say that a mount was replaced, %d were", told, namespace, i+1)
+			}
 		}
 	}
 	must(t, n.unpublish("pvc-many", "pods/a"))
@@ -420,10 +422,10 @@ func (n *node) killOwner() {
 	n.w.start(n.owner...)
 }
 
-// replacements counts how often Events say that a mount was replaced.
-func (w *world) replacements() int {
+// replacements counts how often Events of a namespace say that a mount was replaced.
+func (w *world) replacements(namespace string) int {
 	w.t.Helper()
-	resp, err := w.api.Client().Get(w.api.URL + "/api/v1/namespaces/" + api.DefaultNamespace + "/events")
+	resp, err := w.api.Client().Get(w.api.URL + "/api/v1/namespaces/" + namespace + "/events")
 	must(w.t, err)
 	defer resp.Body.Close()
 	var list struct {
