@@ -17,6 +17,10 @@ func NotFound(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
+// NotServed reports a 404 that is about no thing: the server knows no such kind, or something else
+// has answered. Ask it only about what an answer of the server itself has come with.
+func NotServed(err error) bool { return apierrors.IsNotFound(err) && !NotFound(err) }
+
 // AlreadyExists reports that a thing of that name is there already.
 func AlreadyExists(err error) bool { return apierrors.IsAlreadyExists(err) }
 

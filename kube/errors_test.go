@@ -31,7 +31,7 @@ func TestNotFoundIsTheServersWord(t *testing.T) {
 		_, claim := k.Claim(t.Context(), "default", "a")
 		_, volume := k.Volume(t.Context(), "a")
 		for _, err := range []error{claim, volume} {
-			if NotFound(err) != c.want || Uncertain(err) == c.want {
+			if NotFound(err) != c.want || NotServed(err) == c.want || Uncertain(err) == c.want {
 				t.Errorf("%s answers %v: not found %v, uncertain %v", what, err, NotFound(err), Uncertain(err))
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -123,6 +124,16 @@ func (c *Cluster) InstallCRD(yaml []byte) {
 	c.check(err)
 	Eventually(c.t, 20*time.Second, "the resource is served", func() bool {
 		return rest.Get().AbsPath("/apis/"+api.Group+"/"+api.Version+"/"+api.Resource).Do(c.ctx).Error() == nil
+	})
+}
+
+// RemoveCRD removes the resource definition, and waits until it is not served.
+func (c *Cluster) RemoveCRD() {
+	c.t.Helper()
+	rest := c.core.CoreV1().RESTClient()
+	c.gone(rest.Delete().AbsPath(crdPath).Do(c.ctx).Error())
+	Eventually(c.t, 20*time.Second, "the resource is not served", func() bool {
+		return apierrors.IsNotFound(rest.Get().AbsPath("/apis/" + api.Group + "/" + api.Version + "/" + api.Resource).Do(c.ctx).Error())
 	})
 }
 

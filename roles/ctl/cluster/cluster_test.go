@@ -88,6 +88,9 @@ func TestRetainedVolume(t *testing.T) {
 	check(err)
 	check(k.DeleteVolume(t.Context(), now))
 	uninstall()
+	c.RemoveCRD() // as on a cluster where nothing was installed
+	defer c.InstallCRD(kubetest.CRD(t))
+	uninstall()
 }
 
 // TestStatusAndBundle asks a cluster how its volumes are, and gathers what it says.

@@ -18,7 +18,7 @@ func uninstallCheck(ctx context.Context, k *kube.Client, w io.Writer) error {
 		return err
 	}
 	all, err := k.Volumes(ctx)
-	if err != nil && !kube.NotFound(err) {
+	if err != nil && !kube.NotFound(err) && !kube.NotServed(err) { // no such kind: nothing of it is there
 		return err
 	}
 	classes, err := k.Classes(ctx)
