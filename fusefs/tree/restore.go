@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -71,7 +72,8 @@ func lastOf(list []uint64) uint64 {
 // damaged the one before serves: the journal reaches back to it. It returns
 // the checkpoints that are left. If none can be used the tree is that of index 0
 // and the files stay as they are: whether the journal, or another replica,
-// can bring the state back is for the log to know.
+// can bring the state back is for the log to know. A disk that refuses something is
+// not damage, and nothing is passed over for it.
 func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
 	t.bereft = false
 	if mark == suspectContents {
@@ -81,6 +83,9 @@ func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
 	}
 	for i := len(named) - 1; i >= 0; i-- {
 		err := t.openCheckpoint(named[i], mark != "")
+		if err := errors.Join(err, t.failed()); refused(err) {
+			return nil, fmt.Errorf("open checkpoint %d: %w", named[i], err)
+		}
 		if err != nil {
 			t.log.Error("checkpoint is unusable", zap.Uint64("index", named[i]), zap.Error(err))
 			t.broken.Store(nil) // that store's end is not the tree's
@@ -95,6 +100,21 @@ func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
 	}
 	t.bereft = len(named) > 0
 	return nil, t.openEmpty()
+}
+
+// refused says that an error is the system's (no space, memory, descriptors, a read that
+// failed) and shows nothing about what is on the disk, as a missing file does, or
+// one that does not read as it was written.
+func refused(err error) bool {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.ENOENT, syscall.ENOTDIR, syscall.EISDIR, syscall.EBADMSG, syscall.EUCLEAN:
+		return false
+	}
+	return true
 }
 
 func (t *Tree) openLive() (err error) {
