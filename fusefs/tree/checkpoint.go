@@ -73,8 +73,8 @@ func (t *Tree) reserveContent(ino fsop.Ino, off, n uint64) {
 // returns the index from which the journal is needed: of the older of the two newest.
 // One that is being sent stays, too, but holds up nothing: who gets it is sent
 // what a newer one has, should the journal not reach back to it any more. One
-// checkpoint may be in the making at a time. finish gives up when ctx ends; another
-// error stops the replica.
+// checkpoint may be in the making at a time. finish gives up when ctx ends, and without
+// an error when another one has been installed; an error stops the replica.
 func (t *Tree) BeginCheckpoint(extra []byte) (finish func(context.Context) (uint64, error), err error) {
 	if err := t.failed(); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (t *Tree) finishing(work func(context.Context) error) func(context.Context)
 			return 0, errClosed
 		}
 		if t.gen.n != begun {
-			return 0, errors.New("finish checkpoint: another one has been installed")
+			return t.oldestNeeded(), nil // it went with its generation
 		}
 		err := work(ctx)
 		if err == nil {
@@ -241,6 +241,12 @@ func (t *Tree) dropOld() (oldest uint64, err error) {
 		sums.release(oldest)
 	}
 	return oldest, t.removeReaped()
+}
+
+func (t *Tree) oldestNeeded() uint64 {
+	t.cks.mu.Lock()
+	defer t.cks.mu.Unlock()
+	return firstNeeded(t.cks.named)
 }
 
 // firstNeeded is the oldest of the checkpoints that are kept to begin a replay from.

@@ -313,6 +313,40 @@ func TestInstallIsAtomic(t *testing.T) {
 	}
 }
 
+// TestCheckpointOvertaken: a checkpoint that is being made, and waits for its place
+// perhaps, while another one is installed is given up, and nothing comes of it.
+func TestCheckpointOvertaken(t *testing.T) {
+	sender := newSender(t)
+	receiver := openTree(t, disk.NewMem(2), "receiver")
+	if _, err := receiver.Apply(1, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sender.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w, err := receiver.Receive(r.Meta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, r, w, func() bool { return true })
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	finish, err := receiver.BeginCheckpoint(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.Install(w, 300); err != nil {
+		t.Fatal(err)
+	}
+	if oldest, err := finish(context.Background()); err != nil || oldest != 300 {
+		t.Fatalf("the oldest checkpoint is %d, %v", oldest, err)
+	}
+	checkpointAfter(t, receiver, 301)
+}
+
 // TestCheckpointsKept: two stay, and the one being sent, which holds up neither the
 // journal nor the records of SUMS.
 func TestCheckpointsKept(t *testing.T) {
