@@ -34,7 +34,9 @@ type CheckpointWriter struct {
 	id   string // part prefix of the store's files that are here
 
 	parts    map[string]*received
-	seen     map[string]uint64 // parts of this transfer → size
+	recorded map[string]struct{} // parts of which PROGRESS says that bytes are here
+	stale    []string            // parts whose bytes are not good any more, see drop
+	seen     map[string]uint64   // parts of this transfer → size
 	unsynced map[string]struct{}
 	bytes    int // written since the last sync
 	progress disk.File
@@ -66,7 +68,7 @@ func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error) {
 	g := generation{fs: t.fs, dir: t.fs.PathJoin(t.cfg.Dir, recvDir)}
 	w := &CheckpointWriter{
 		t: t, meta: meta, gen: g, c: newContent(t.fs, g.path(contentDir), t.shared.handles),
-		seen: make(map[string]uint64), unsynced: make(map[string]struct{}),
+		seen: make(map[string]uint64), unsynced: make(map[string]struct{}), recorded: make(map[string]struct{}),
 	}
 	if err := w.open(); err != nil {
 		return nil, fmt.Errorf("receive checkpoint %d: %w", meta.Index, err)
@@ -99,8 +101,11 @@ func (w *CheckpointWriter) open() error {
 		return err
 	}
 	for name, r := range w.parts {
-		if !w.present(name, r.have) {
-			delete(w.parts, name)
+		if r.have > 0 {
+			w.recorded[name] = struct{}{}
+		}
+		if r.have == 0 || !w.present(name, r.have) {
+			w.drop(name)
 		} else if id, _, ok := storePartName(name); ok {
 			w.id = id
 		}
@@ -156,8 +161,8 @@ func (w *CheckpointWriter) Have(p Part) (uint64, error) {
 		return 0, nil
 	}
 	if r.readAt < p.Stamp {
-		delete(w.parts, p.Name)
-		return 0, w.clear(p.Name)
+		w.drop(p.Name)
+		return 0, nil
 	}
 	return min(r.have, p.Size), nil
 }
@@ -184,7 +189,7 @@ func (w *CheckpointWriter) takeStore(id string) error {
 	if w.id != id {
 		for name := range w.parts {
 			if strings.HasPrefix(name, storePart) {
-				delete(w.parts, name)
+				w.drop(name)
 			}
 		}
 		w.id = id
@@ -195,7 +200,37 @@ func (w *CheckpointWriter) takeStore(id string) error {
 	return w.t.fs.MkdirAll(w.gen.path(id), 0o700)
 }
 
-// clear forgets the bytes of a part.
+// drop gives up the bytes of a part. They go with the next write: not before PROGRESS
+// durably says so, or a crash could leave other bytes under the old record.
+func (w *CheckpointWriter) drop(name string) {
+	delete(w.parts, name)
+	w.stale = append(w.stale, name)
+}
+
+// clearStale removes what was given up.
+func (w *CheckpointWriter) clearStale() error {
+	var b []byte
+	for _, name := range w.stale {
+		if _, ok := w.recorded[name]; ok {
+			b = appendProgress(b, name, received{})
+		}
+	}
+	if len(b) > 0 {
+		if err := w.record(b); err != nil {
+			return err
+		}
+	}
+	for _, name := range w.stale {
+		delete(w.recorded, name)
+		if err := w.clear(name); err != nil {
+			return err
+		}
+	}
+	w.stale = w.stale[:0]
+	return nil
+}
+
+// clear removes the bytes of a part.
 func (w *CheckpointWriter) clear(name string) error {
 	delete(w.unsynced, name)
 	if ino, ok := contentIno(name); ok {
@@ -216,9 +251,12 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 	}
 	r := w.parts[p.Name]
 	if r == nil {
-		if err := w.clear(p.Name); err != nil {
-			return err
-		}
+		w.drop(p.Name)
+	}
+	if err := w.clearStale(); err != nil {
+		return err
+	}
+	if r == nil {
 		r = &received{readAt: math.MaxUint64}
 		w.parts[p.Name] = r
 	}
@@ -302,6 +340,7 @@ func (w *CheckpointWriter) sync() error {
 			return w.notDurable("sync part "+name, err)
 		}
 		b = appendProgress(b, name, w.parts[name].good())
+		w.recorded[name] = struct{}{}
 	}
 	_, names := w.c.takeDirty()
 	dirs := slices.Collect(maps.Keys(names))
@@ -313,6 +352,16 @@ func (w *CheckpointWriter) sync() error {
 			return w.notDurable("sync folder "+dir, err)
 		}
 	}
+	clear(w.unsynced)
+	w.bytes = 0
+	return w.record(b)
+}
+
+// record appends to PROGRESS, durably.
+func (w *CheckpointWriter) record(b []byte) error {
+	if w.failed {
+		return disk.ErrNotDurable
+	}
 	at, err := w.progress.Size()
 	if err != nil {
 		return err
@@ -320,8 +369,6 @@ func (w *CheckpointWriter) sync() error {
 	if _, err := w.progress.WriteAt(b, at); err != nil {
 		return fmt.Errorf("record progress: %w", err)
 	}
-	clear(w.unsynced)
-	w.bytes = 0
 	if err := w.progress.SyncData(); err != nil {
 		return w.notDurable("record progress", err)
 	}
@@ -393,6 +440,9 @@ func (w *CheckpointWriter) Finish() error {
 }
 
 func (w *CheckpointWriter) finish() error {
+	if err := w.clearStale(); err != nil {
+		return err
+	}
 	for name, size := range w.seen {
 		if !strings.HasPrefix(name, storePart) {
 			continue
