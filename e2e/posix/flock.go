@@ -22,6 +22,23 @@ var flockGroup = Group{"flock", []Case{
 		c.OK(a.Flock(fa, unix.LOCK_SH|unix.LOCK_NB), "downgrade")
 		c.OK(b.Flock(fb, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH after the downgrade")
 	}},
+	{Name: "a lock that can't be had as another one is gone", Needs: locks, Fn: func(c *C) {
+		a, b, fa, fb := flockPair(c)
+		c.OK(a.Flock(fa, unix.LOCK_SH|unix.LOCK_NB), "LOCK_SH")
+		c.OK(b.Flock(fb, unix.LOCK_SH|unix.LOCK_NB), "second LOCK_SH")
+		c.Want(unix.EAGAIN, a.Flock(fa, unix.LOCK_EX|unix.LOCK_NB), "upgrade beside another LOCK_SH")
+		c.OK(b.Flock(fb, unix.LOCK_EX|unix.LOCK_NB), "upgrade of the other")
+	}},
+	{Name: "two that share and both want it alone", Needs: locks, Fn: func(c *C) {
+		a, b, fa, fb := flockPair(c)
+		c.OK(a.Flock(fa, unix.LOCK_SH), "LOCK_SH")
+		c.OK(b.Flock(fb, unix.LOCK_SH), "second LOCK_SH")
+		a.BeginFlock(fa, unix.LOCK_EX)
+		b.BeginFlock(fb, unix.LOCK_EX)
+		c.OK(b.Finish(), "upgrade of the second")
+		c.OK(b.Flock(fb, unix.LOCK_UN), "unlock")
+		c.OK(a.Finish(), "upgrade of the first")
+	}},
 	{Name: "a waiter gets it when it is released", Needs: locks, Fn: func(c *C) {
 		a, b, fa, fb := flockPair(c)
 		for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {

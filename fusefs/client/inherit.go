@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -38,6 +39,14 @@ func (h *inheritance) began(tag uint64) bool {
 		}
 	}
 	return false
+}
+
+// forget drops the numbers of a kernel request that has its answer and did not ask
+// for all of them again; false when there are none.
+func (h *inheritance) forget(tag uint64) bool {
+	was := len(h.numbers)
+	maps.DeleteFunc(h.numbers, func(p place, _ uint64) bool { return p.tag == tag })
+	return len(h.numbers) < was
 }
 
 // queued returns what a repeated request was ahead of the log, nil when it was
@@ -153,6 +162,12 @@ func (s *Session) Resumed(tags []uint64) {
 		}
 	}
 	s.mu.crowd.finished()
+	s.unasked()
+}
+
+// unasked finishes the earlier process's numbers that nobody asks for any more; the
+// lock is held.
+func (s *Session) unasked() {
 	for seq, c := range s.mu.inherited.ahead {
 		c.plug = !s.coming(seq)
 	}

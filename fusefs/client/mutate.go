@@ -142,6 +142,9 @@ func (s *Session) Finish(tag uint64) {
 		s.finish(seq)
 	}
 	delete(s.mu.given, tag)
+	if s.mu.inherited.forget(tag) {
+		s.unasked()
+	}
 	s.mu.crowd.finished()
 	s.sendSoon()
 }

@@ -223,6 +223,43 @@ func TestReplacedServerGoesOn(t *testing.T) {
 	}
 }
 
+// TestReplacedServerIsNotAskedForAll replaces the server of a mount in the middle of
+// requests that do less when they come again: one number had been applied and one had
+// not, and nobody asks for either.
+func TestReplacedServerIsNotAskedForAll(t *testing.T) {
+	w := newWorld(t, 1)
+	w.orderly = true
+	w.elect(0, false)
+	ledger := client.NewMemLedger()
+	m := w.mount("a", ledger)
+	ino := m.create("x")
+	write := func(m *mount, tag uint64, sub uint32) {
+		t.Helper()
+		rep, err := m.Call(context.Background(), &fsop.Request{Tag: tag, Sub: sub, Op: &fsop.Write{Ino: ino, Append: true, Data: []byte("1;")}})
+		if err != nil || rep.Errno != fsop.OK {
+			t.Fatalf("write %d: %v %v", tag, rep, err)
+		}
+	}
+	write(m, 7, 0)
+	write(m, 7, 1)
+	m.kill()
+	if err := ledger.Begin(8, 0, ledger.LastSeq()+1); err != nil { // recorded, and not sent
+		t.Fatal(err)
+	}
+	again := w.mount("a", ledger)
+	again.Resumed([]uint64{7, 8})
+	write(again, 7, 0)
+	again.Finish(7)
+	again.Finish(8)
+	for tag := uint64(100); tag < 700; tag++ { // more than may be behind one that is not finished
+		write(again, tag, 0)
+		again.Finish(tag)
+	}
+	if left := ledger.Pending(); len(left) != 0 {
+		t.Errorf("the ledger still has %v", left)
+	}
+}
+
 // TestReplacedServerKnowsWhatCameBeforeItsSession replaces the server of a session
 // whose first operation was asked for before it was open: the next process must not
 // use that number again, or it is told the answer to the other operation.

@@ -63,7 +63,7 @@ type replica struct {
 	applied atomic.Uint64
 	stuck   atomic.Bool // applies nothing
 	turns   []turn      // of leadership, not announced yet; guarded by world.mu
-	leading uint64 // term to announce once its first entry is applied
+	leading uint64      // term to announce once its first entry is applied
 }
 
 // turn is a change of leadership as one replica learns of it.

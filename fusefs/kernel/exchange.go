@@ -24,6 +24,7 @@ type exchange struct {
 	holds    bool // the baton
 	detached bool // goes on in a goroutine of its own
 	mutated  bool
+	again    bool // it has come before, to another process
 	durable  bool // mutations are answered by a quorum
 	sub      uint32
 	op       fsop.Op // what was asked last
@@ -49,6 +50,7 @@ func (x *exchange) begin(h *fuse.Header) {
 	x.node = fsop.Ino(h.Node)
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
 	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
+	x.again = x.id&resent != 0
 	x.ctx, x.cancel = nil, nil
 	x.stop.interrupted.Store(false)
 	x.stop.cancel.Store(nil)
@@ -190,7 +192,7 @@ func (x *exchange) answered(err error) {
 	if err != nil && err != unix.ENOENT && err != unix.ENODEV {
 		x.s.log.Warn("answer refused by the kernel: " + err.Error())
 	}
-	if x.mutated && x.s.finisher != nil {
+	if (x.mutated || x.again) && x.s.finisher != nil {
 		x.s.finisher.Finish(x.tag)
 	}
 }

@@ -128,6 +128,34 @@ func (l *Ledger) holdersOf(ino fsop.Ino, handle uint64) []holder {
 	return found
 }
 
+// left reports whether a holder is there whose handle is closed. It is not when the
+// kernel has given the owner's name to another one, with whose locks its own go.
+func (l *Ledger) left(h holder) bool {
+	if l.isOpen(h.Handle) {
+		return false
+	}
+	t := &l.holders
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.find(h) != nil && !slices.ContainsFunc(t.byIno[h.Ino], func(a holderAt) bool {
+		return a.Owner == h.Owner && a.Kind == h.Kind && a.Handle != h.Handle
+	})
+}
+
+// allLeft lists the holders whose handles are closed.
+func (l *Ledger) allLeft() []holder {
+	t := &l.holders
+	t.mu.Lock()
+	var all []holder
+	for _, list := range t.byIno {
+		for _, a := range list {
+			all = append(all, a.holder)
+		}
+	}
+	t.mu.Unlock()
+	return slices.DeleteFunc(all, func(h holder) bool { return l.isOpen(h.Handle) })
+}
+
 // claims counts the attempts of an owner. Read it before an unlock is sent.
 func (l *Ledger) claims(ino fsop.Ino, owner uint64, kind fsop.LockKind) (n uint64) {
 	t := &l.holders

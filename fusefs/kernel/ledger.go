@@ -170,6 +170,11 @@ func (l *Ledger) Begin(tag uint64, sub uint32, seq uint64) error {
 	if s == 0 {
 		panic("kernel: Begin before SetIdentity")
 	}
+	last := func() {
+		if seq > l.mem.load64(s+slotLast) {
+			l.mem.store64(s+slotLast, seq)
+		}
+	}
 	if tag != 0 {
 		n := len(l.mu.free)
 		if n == 0 {
@@ -182,12 +187,11 @@ func (l *Ledger) Begin(tag uint64, sub uint32, seq uint64) error {
 		l.mem.store64(off+8, tag)
 		l.mem.store64(off+16, seq)
 		l.mem.store64(off+24, l.mem.load64(s+slotSession))
+		last() // first, or a process that goes on gives the number again
 		l.mem.store32(off, 1)
 		l.mu.flights[tag] = append(l.mu.flights[tag], i)
 	}
-	if seq > l.mem.load64(s+slotLast) {
-		l.mem.store64(s+slotLast, seq)
-	}
+	last()
 	return nil
 }
 
@@ -299,6 +303,14 @@ func (l *Ledger) close(handle uint64) {
 	if l.mu.opens[h.ino]--; l.mu.opens[h.ino] == 0 {
 		delete(l.mu.opens, h.ino)
 	}
+}
+
+// isOpen reports whether a handle is open.
+func (l *Ledger) isOpen(handle uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.mu.handles[handle]
+	return ok
 }
 
 // OpenOf implements the ledger of a session.

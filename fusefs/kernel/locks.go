@@ -71,16 +71,31 @@ func (x *exchange) lock(q *fuse.LockRequest, wait bool) {
 	x.afterReleases()
 	r := lockRange(q)
 	h := holder{Ino: x.node, Owner: r.Owner, Handle: uint64(q.Handle), Kind: r.Kind}
+	had := r.Kind == fsop.Flock && x.s.ledger.holds(x.node, r.Owner, fsop.Flock)
 	if x.s.ledger.claim(h) != nil {
 		x.fail(fsop.ENOLCK)
 		return
 	}
 	errno := x.tryLock(r)
+	if errno == fsop.EAGAIN && had {
+		errno = x.giveUpFlock(h)
+	}
 	if errno == fsop.EAGAIN && wait && x.detachLock(r, h) {
 		return
 	}
 	x.s.ledger.settle(h)
 	x.fail(errno)
+}
+
+// giveUpFlock ends the flock that is to be another one and can't be yet, as Linux
+// does before it looks for conflicts: two that both share and both want it alone
+// would otherwise wait for each other. It returns EAGAIN when it has.
+func (x *exchange) giveUpFlock(h holder) fsop.Errno {
+	x.yield()
+	if errno := x.s.unlockAll(h); errno != fsop.OK {
+		return errno
+	}
+	return fsop.EAGAIN
 }
 
 // tryLock attempts a lock once. A refusal changed nothing, so its number is
@@ -174,21 +189,26 @@ func (x *exchange) flushLocks(owner uint64) fsop.Errno {
 	if !x.s.ledger.holds(x.node, owner, fsop.Posix) {
 		return fsop.OK
 	}
-	return x.unlockAll(owner, fsop.Posix)
+	x.yield()
+	return x.s.unlockAll(holder{Ino: x.node, Owner: owner, Kind: fsop.Posix})
 }
 
 // releaseLocks ends what belongs to an open file description: flock(2), and locks
 // of fcntl(2) that were taken through the handle and are still there. Those are
 // open file description locks, of which the kernel sends no release: the locks of
-// processes went when they closed.
+// processes went when they closed. Nobody is told when it fails, and nobody else
+// could end them, so it is tried again until it is done.
 func (x *exchange) releaseLocks(handle uint64) {
 	holders := x.s.ledger.holdersOf(x.node, handle)
 	if len(holders) == 0 {
 		return
 	}
+	x.yield()
 	defer x.s.releases.begin(x.node)()
 	for _, h := range holders {
-		x.unlockAll(h.Owner, h.Kind)
+		if x.s.unlockAll(h) != fsop.OK {
+			x.s.leftLocks.add(x.s, h)
+		}
 	}
 }
 
@@ -197,12 +217,18 @@ func (x *exchange) releaseLocks(handle uint64) {
 // process has ended would otherwise compete with it.
 func (x *exchange) afterReleases() { x.after(&x.s.releases) }
 
-func (x *exchange) unlockAll(owner uint64, kind fsop.LockKind) fsop.Errno {
-	claims := x.s.ledger.claims(x.node, owner, kind)
-	r := fsop.LockRange{Kind: kind, Type: fsop.LockUnlock, Owner: owner, End: math.MaxUint64}
-	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
-	if errno == fsop.OK {
-		x.s.ledger.dropHolder(x.node, owner, kind, claims)
+// unlockAll ends what an owner holds on an inode. It belongs to no request of the
+// kernel: doing it twice is the same as doing it once, and a process that takes
+// over may find another owner left.
+func (s *server) unlockAll(h holder) fsop.Errno {
+	claims := s.ledger.claims(h.Ino, h.Owner, h.Kind)
+	r := fsop.LockRange{Kind: h.Kind, Type: fsop.LockUnlock, Owner: h.Owner, End: math.MaxUint64}
+	rep, err := s.caller.Call(s.ctx, &fsop.Request{Op: &fsop.Lock{Ino: h.Ino, Lock: r}})
+	if err != nil {
+		return errnoOf(s.ctx, err)
 	}
-	return errno
+	if rep.Errno == fsop.OK {
+		s.ledger.dropHolder(h.Ino, h.Owner, h.Kind, claims)
+	}
+	return rep.Errno
 }

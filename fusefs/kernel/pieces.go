@@ -57,6 +57,7 @@ func (x *exchange) writePieces(op *fsop.Write) (rep *fsop.Reply, errno fsop.Errn
 		default:
 			rep = p.rep
 			stored += p.rep.Count
+			whole = int(p.rep.Count) == len(p.req.Op.(*fsop.Write).Data)
 		}
 	}
 	if stored == 0 {

@@ -32,6 +32,7 @@ func (r *resume) saw(s *server, req fuse.Request) {
 // keeper sees to it that an ordinary request follows, also on a quiet mount.
 func (s *server) takeOver() error {
 	s.resume = &resume{}
+	s.leftLocks.add(s, s.ledger.allLeft()...)
 	var n [outHeaderSize]byte
 	native.PutUint32(n[0:], outHeaderSize)
 	native.PutUint32(n[4:], notifyResend)

@@ -51,11 +51,13 @@ type server struct {
 	flights  flights
 	writes   underWay
 	releases underWay
-	parents  parents
-	group    sync.WaitGroup
-	waits    chan struct{} // one token a waiting lock request
-	large    chan struct{} // one token a large write
-	resume   *resume       // nil when every resent request has been read
+
+	leftLocks leftLocks
+	parents   parents
+	group     sync.WaitGroup
+	waits     chan struct{} // one token a waiting lock request
+	large     chan struct{} // one token a large write
+	resume    *resume       // nil when every resent request has been read
 
 	mu struct {
 		sync.Mutex
