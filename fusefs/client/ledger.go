@@ -56,8 +56,13 @@ type Ledger interface {
 	Hold(ino fsop.Ino)
 	// OpenOf returns those of inos that some handle holds open.
 	OpenOf(inos []fsop.Ino) []fsop.Ino
-	// Owe notes that work on ino was lost, for each handle that holds it open.
+	// Owe notes that work on ino was lost, for each handle that holds it open; for the
+	// next one that opens it if there is none.
 	Owe(ino fsop.Ino)
+	// Forfeit notes that the session's locks are gone: whoever has a file open on
+	// which somebody here holds some must open it again. It returns how many such
+	// files there are.
+	Forfeit() int
 	// Paid forgets that work on what a handle has open was lost, and reports whether
 	// any was.
 	Paid(handle uint64) bool
@@ -96,7 +101,7 @@ func NewMemLedger() Ledger {
 	l.mu.pending = map[uint64][]Pending{}
 	l.mu.handles = map[uint64]fsop.Ino{}
 	l.mu.opens = map[fsop.Ino]int{}
-	l.mu.owed = map[uint64]bool{}
+	l.mu.owed, l.mu.untold = map[uint64]bool{}, map[fsop.Ino]bool{}
 	return l
 }
 
@@ -112,6 +117,7 @@ type memLedger struct {
 		handles map[uint64]fsop.Ino
 		opens   map[fsop.Ino]int
 		owed    map[uint64]bool
+		untold  map[fsop.Ino]bool
 		queue   []Queued
 	}
 }
@@ -189,6 +195,10 @@ func (l *memLedger) Open(handle uint64, ino fsop.Ino) error {
 	}
 	l.mu.handles[handle] = ino
 	l.mu.opens[ino]++
+	if l.mu.untold[ino] {
+		delete(l.mu.untold, ino)
+		l.mu.owed[handle] = true
+	}
 	return nil
 }
 
@@ -229,12 +239,18 @@ func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 func (l *memLedger) Owe(ino fsop.Ino) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.mu.opens[ino] == 0 {
+		l.mu.untold[ino] = true
+	}
 	for h, i := range l.mu.handles {
 		if i == ino {
 			l.mu.owed[h] = true
 		}
 	}
 }
+
+// Forfeit does nothing: nobody takes locks through this ledger.
+func (l *memLedger) Forfeit() int { return 0 }
 
 func (l *memLedger) Paid(handle uint64) bool {
 	l.mu.Lock()

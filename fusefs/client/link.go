@@ -307,6 +307,9 @@ func (s *Session) lose(f *fsop.Failure) {
 		s.finishFor(f)
 		return
 	}
+	if n := s.cfg.Ledger.Forfeit(); n > 0 {
+		s.log.Warn("locks are lost with the session; who has these files open must open them again", zap.Int("files", n))
+	}
 	s.loseAhead()
 	s.giveUpAll(fsop.Fail(fsop.Fenced, "session %d ended while this was in flight; it may have happened", s.mu.id))
 	s.cache.clear()

@@ -248,7 +248,9 @@ func (c *Coordinator) release(s *session) {
 	}
 }
 
-// expire releases sessions whose term has passed. One that may have worked ahead
+// expire releases sessions whose term has passed. Their connections end: one that is
+// there and says nothing, of a process that is frozen or a machine that is gone, must
+// not be waited for longer than one that is not there. One that may have worked ahead
 // of the log keeps its exclusive leases until somebody waits for it; then it has
 // to end first, or what it did would be applied behind the other's back.
 func (c *Coordinator) expire(now time.Duration) {
@@ -256,12 +258,24 @@ func (c *Coordinator) expire(now time.Duration) {
 		if now < s.expires {
 			continue
 		}
+		if s.link != nil && c.asking[s.id] == 0 {
+			c.hangUp(s)
+		}
 		if s.exclusive == 0 && s.flushTo == 0 {
 			c.release(s)
 		} else if c.waitedFor(s) {
 			c.evictLate(s.id)
 		}
 	}
+}
+
+// hangUp ends the connection of a session whose term has passed.
+func (c *Coordinator) hangUp(s *session) {
+	l := s.link
+	c.log.Info("a session says nothing; its connection is closed", zap.Uint64("session", s.id))
+	s.link, s.silentSince = nil, s.expires
+	l.session = nil
+	l.wire.Close()
 }
 
 // overdue ends sessions that renew their terms and yet do not answer what others

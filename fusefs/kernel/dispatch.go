@@ -10,6 +10,11 @@ import (
 // soon as nothing points into it: bazil copies names, so that is at once for
 // all but data and raw bodies.
 func (x *exchange) dispatch(req fuse.Request) {
+	if x.isVoid(req) {
+		recycle(req.Hdr())
+		x.fail(fsop.EIO)
+		return
+	}
 	switch q := req.(type) {
 	case *fuse.WriteRequest:
 		x.write(q)

@@ -156,6 +156,32 @@ func (l *Ledger) allLeft() []holder {
 	return slices.DeleteFunc(all, func(h holder) bool { return l.isOpen(h.Handle) })
 }
 
+// clear forgets all holders, and lists their inodes. Attempts under way go on: whoever
+// asked is told what became of them.
+func (t *holderTable) clear() (inos []fsop.Ino) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ino, list := range t.byIno {
+		rest := slices.DeleteFunc(list, func(a holderAt) bool {
+			if a.busy == 0 {
+				t.mem.store32(holderOff(a.slot), 0)
+				t.spare = append(t.spare, a.slot)
+			}
+			return a.busy == 0
+		})
+		if len(rest) == len(list) {
+			continue // nobody holds anything
+		}
+		inos = append(inos, ino)
+		if len(rest) == 0 {
+			delete(t.byIno, ino)
+		} else {
+			t.byIno[ino] = rest
+		}
+	}
+	return inos
+}
+
 // claims counts the attempts of an owner. Read it before an unlock is sent.
 func (l *Ledger) claims(ino fsop.Ino, owner uint64, kind fsop.LockKind) (n uint64) {
 	t := &l.holders

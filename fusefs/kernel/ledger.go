@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -19,21 +20,31 @@ type Ledger struct {
 		free    []int            // flight slots
 		handles map[uint64]handleAt
 		opens   map[fsop.Ino]int
-		held    int   // handles that stand for the kernel's references
-		spare   []int // handle slots below the mark
+		untold  map[fsop.Ino]struct{} // work on them was lost while nobody had them open
+		held    int                   // handles that stand for the kernel's references
+		spare   []int                 // handle slots below the mark
 		ring    ring
 	}
-	holders holderTable
+	holders   holderTable
+	forfeited atomic.Int64 // handles that are
 }
 
 type handleAt struct {
 	slot int
 	ino  fsop.Ino
 	owed bool // work on it was lost, and its user was not told
+	void bool // a lock on the file is lost: of no use until it is opened again
 }
 
-// owedBit in the inode number of a handle's slot says that it is owed.
-const owedBit = 1 << 63
+// Bits in the inode number of a handle's slot: it is owed, or void. Handles that
+// stand for the kernel's references are neither.
+const (
+	owedBit = 1 << 63
+	voidBit = 1 << 62
+)
+
+// untoldMax bounds the inodes whose next opener is told that work was lost.
+const untoldMax = 1 << 16
 
 // newLedger indexes what the memory holds. The memory stays mapped as long as
 // the ledger is in use.
@@ -54,7 +65,7 @@ func newLedgerOn(mem memory) *Ledger {
 			l.mu.free = append(l.mu.free, i)
 		}
 	}
-	l.mu.handles, l.mu.opens = map[uint64]handleAt{}, map[fsop.Ino]int{}
+	l.mu.handles, l.mu.opens, l.mu.untold = map[uint64]handleAt{}, map[fsop.Ino]int{}, map[fsop.Ino]struct{}{}
 	for i := range min(int(mem.load32(offHandles)), handlesMax) {
 		off := handleAtOff(i)
 		handle, ino := mem.load64(off), mem.load64(off+8)
@@ -62,7 +73,7 @@ func newLedgerOn(mem memory) *Ledger {
 			l.mu.spare = append(l.mu.spare, i)
 			continue
 		}
-		l.index(handle, handleAt{i, fsop.Ino(ino &^ owedBit), ino&owedBit != 0})
+		l.index(handle, handleAt{i, fsop.Ino(ino &^ (owedBit | voidBit)), ino&owedBit != 0, ino&voidBit != 0})
 	}
 	l.holders.load(mem)
 	l.mu.ring.load(mem)
@@ -255,6 +266,12 @@ func (l *Ledger) open(handle uint64, ino fsop.Ino) error {
 	l.mem.store64(off+8, uint64(ino))
 	l.mem.store64(off, handle)
 	l.index(handle, handleAt{slot: i, ino: ino})
+	if _, ok := l.mu.untold[ino]; ok && handle&heldBit == 0 {
+		delete(l.mu.untold, ino)
+		at := l.mu.handles[handle]
+		at.owed = true
+		l.mark(handle, at)
+	}
 	return nil
 }
 
@@ -264,6 +281,9 @@ func (l *Ledger) index(handle uint64, at handleAt) {
 	l.mu.opens[at.ino]++
 	if handle&heldBit != 0 {
 		l.mu.held++
+	}
+	if at.void {
+		l.forfeited.Add(1)
 	}
 }
 
@@ -300,6 +320,9 @@ func (l *Ledger) close(handle uint64) {
 	if handle&heldBit != 0 {
 		l.mu.held--
 	}
+	if h.void {
+		l.forfeited.Add(-1)
+	}
 	if l.mu.opens[h.ino]--; l.mu.opens[h.ino] == 0 {
 		delete(l.mu.opens, h.ino)
 	}
@@ -324,41 +347,6 @@ func (l *Ledger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 		}
 	}
 	return open
-}
-
-// Owe implements the ledger of a session.
-func (l *Ledger) Owe(ino fsop.Ino) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.opens[ino] == 0 {
-		return
-	}
-	for h, at := range l.mu.handles {
-		if at.ino == ino && h&heldBit == 0 {
-			l.setOwed(h, at, true)
-		}
-	}
-}
-
-// Paid implements the ledger of a session.
-func (l *Ledger) Paid(handle uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := l.mu.handles[handle]
-	if at.owed {
-		l.setOwed(handle, at, false)
-	}
-	return at.owed
-}
-
-func (l *Ledger) setOwed(handle uint64, at handleAt, owed bool) {
-	at.owed = owed
-	l.mu.handles[handle] = at
-	word := uint64(at.ino)
-	if owed {
-		word |= owedBit
-	}
-	l.mem.store64(handleAtOff(at.slot)+8, word)
 }
 
 // Handles is the number of open handles.
