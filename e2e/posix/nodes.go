@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,6 +118,38 @@ var nodesGroup = Group{"nodes", []Case{
 			ents, err := readDir(held)
 			c.OK(err, "read")
 			Eq(c, len(ents), want+2, "entries of the held directory")
+		}
+	}},
+	{Name: "contents are seen that neither size nor mtime tell of", Fn: func(c *C) {
+		old, fresh := bytes.Repeat([]byte("a"), 8192), bytes.Repeat([]byte("b"), 8192)
+		for i, change := range []func(name string, at, warm int){
+			func(name string, at, _ int) { // the mtime is set back
+				st := statOf(c, c.P(name))
+				_, err := unix.Pwrite(at, fresh, 0)
+				c.OK(err, "write")
+				c.OK(unix.UtimesNanoAt(unix.AT_FDCWD, c.P(name), []unix.Timespec{st.Atim, st.Mtim}, 0), "set the times back")
+			},
+			func(_ string, at, warm int) { // an answer to something else shows the new mtime first
+				_, err := unix.Pwrite(at, fresh, 0)
+				c.OK(err, "write")
+				c.OK(unix.Fchmod(warm, 0o600), "chmod")
+			},
+		} {
+			name := num2("f", i)
+			c.put(c.P(name), old)
+			warm := c.open(c.Q(name), unix.O_RDWR)
+			buf := make([]byte, len(old))
+			for range 2 {
+				_, err := unix.Pread(warm, buf, 0)
+				c.OK(err, "warm read")
+				c.same(buf, old, "warm")
+				time.Sleep(1100 * time.Millisecond) // until pages are not dropped for having been looked at a moment ago
+			}
+			change(name, c.open(c.P(name), unix.O_RDWR), warm)
+			_, err := unix.Pread(warm, buf, 0)
+			c.OK(err, "read")
+			c.same(buf, fresh, "contents through an open file")
+			c.same(c.get(c.Q(name)), fresh, "contents by name")
 		}
 	}},
 	{Name: "truncation is seen by data, size and a warm file", Fn: func(c *C) {

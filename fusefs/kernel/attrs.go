@@ -59,9 +59,13 @@ func (x *exchange) setattr(q *fuse.SetattrRequest) {
 		UID: q.Uid, GID: q.Gid, Size: q.Size,
 		Atime: fsop.TimeOf(q.Atime), Mtime: fsop.TimeOf(q.Mtime),
 	}
+	lease := x.s.lease(x.node)
 	rep, errno := x.call(op)
 	if op.Valid&fsop.KillPriv != 0 && op.Valid&fsop.SetMode == 0 {
 		rep, errno = x.dropSetgid(rep, errno)
+	}
+	if errno == fsop.OK {
+		x.reveal(&rep.Attrs[0], showsSet, lease)
 	}
 	x.attr(rep, errno)
 }

@@ -218,6 +218,7 @@ func (x *exchange) entry(rep *fsop.Reply, errno fsop.Errno) {
 		return
 	}
 	a := &rep.Attrs[0]
+	x.reveal(a, showsLooked, 0)
 	x.s.pages.tell(a, x.pid, false)
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
 		putEntryOut(x.payload(), a, valid)

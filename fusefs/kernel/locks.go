@@ -203,8 +203,8 @@ func (x *exchange) releaseLocks(handle uint64) {
 	if len(holders) == 0 {
 		return
 	}
+	defer x.s.releases.begin(x.node)() // before the baton goes on: who asks for a lock later waits
 	x.yield()
-	defer x.s.releases.begin(x.node)()
 	for _, h := range holders {
 		if x.s.unlockAll(h) != fsop.OK {
 			x.s.leftLocks.add(x.s, h)

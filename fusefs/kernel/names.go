@@ -97,10 +97,12 @@ func (x *exchange) create(q *fuse.CreateRequest) {
 		Parent: x.node, Name: []byte(q.Name), Mode: fsop.TypeFile | unixMode(q.Mode)&fsop.ModePerm,
 		UID: x.uid, GID: x.gid, Excl: true,
 	})
+	how := showsMade
 	if errno == fsop.EEXIST && flags&unix.O_EXCL == 0 {
+		how = showsLooked
 		rep, errno = x.openExisting(q.Name, flags)
 	}
-	x.opened(rep, errno, flags)
+	x.opened(rep, errno, flags, how)
 }
 
 func (x *exchange) openExisting(name string, flags uint32) (*fsop.Reply, fsop.Errno) {
@@ -149,16 +151,17 @@ func (x *exchange) tmpfile(in createIn) {
 		Parent: x.node, Mode: fsop.TypeFile | in.mode&fsop.ModePerm, UID: x.uid, GID: x.gid,
 		Excl: in.flags&unix.O_EXCL != 0,
 	})
-	x.opened(rep, errno, in.flags)
+	x.opened(rep, errno, in.flags, showsMade)
 }
 
 // opened answers with an inode and a handle.
-func (x *exchange) opened(rep *fsop.Reply, errno fsop.Errno, flags uint32) {
+func (x *exchange) opened(rep *fsop.Reply, errno fsop.Errno, flags uint32, how showing) {
 	if errno != fsop.OK {
 		x.fail(errno)
 		return
 	}
 	a := &rep.Attrs[0]
+	x.reveal(a, how, 0)
 	x.s.pages.tell(a, x.pid, false)
 	x.keeping(rep, []fsop.Ino{x.node, a.Ino}, func(valid time.Duration) {
 		putEntryOut(x.payload(), a, valid)

@@ -29,9 +29,9 @@ const (
 	// about to learn it: that thread has to run first, on a machine that may have a
 	// hundred others to run.
 	unlearned = time.Second
-	// pageSlots bounds what is remembered; inodes that share a slot cost each other
-	// the memory of what is coherent, and nothing else.
-	pageSlots = 1 << 12
+	// pageSlots bounds what is remembered. Inodes that share a slot cost each other
+	// the memory of what is coherent, and of the ctime (unseen.go).
+	pageSlots = 1 << 14
 	// droppersMax bounds the requests that wait for the kernel to drop pages: it waits
 	// for reads of these, which others must answer.
 	droppersMax = requestsMax / 3
@@ -54,6 +54,7 @@ type pageSlot struct {
 	lease uint64 // under which pages and size are coherent, 0: none
 	size  uint64 // that the kernel has at least
 	sized bool
+	shown sight
 }
 
 // touch is when something happened last, and when it did by another thread than
@@ -79,13 +80,13 @@ func (t *touch) except(pid uint32) time.Duration {
 }
 
 func (p *pages) slot(ino fsop.Ino) *pageSlot {
-	return &p.slots[uint64(ino)*0x9e3779b97f4a7c15>>52]
+	return &p.slots[uint64(ino)*0x9e3779b97f4a7c15>>50]
 }
 
 // of makes the slot an inode's; the lock is held.
 func (s *pageSlot) of(ino fsop.Ino) {
 	if s.ino != ino {
-		s.ino, s.lease, s.size, s.sized = ino, 0, 0, false
+		s.ino, s.lease, s.size, s.sized, s.shown = ino, 0, 0, false, sight{}
 	}
 }
 

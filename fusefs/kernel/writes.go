@@ -52,15 +52,16 @@ func (w *underWay) list(ino fsop.Ino) []chan struct{} {
 // before it reads from its pages.
 func (x *exchange) getattr(forPages bool) {
 	x.afterWrites()
-	if !forPages {
-		x.attr(x.call(&fsop.GetAttr{Ino: x.node}))
-		return
+	if forPages {
+		defer x.s.pages.ask(x.node)()
 	}
-	defer x.s.pages.ask(x.node)()
 	lease := x.s.lease(x.node)
 	rep, errno := x.call(&fsop.GetAttr{Ino: x.node})
 	if errno == fsop.OK {
-		x.refresh(&rep.Attrs[0], lease)
+		if forPages {
+			x.refresh(&rep.Attrs[0], lease)
+		}
+		x.reveal(&rep.Attrs[0], showsAsked, lease)
 	}
 	x.attr(rep, errno)
 }
