@@ -154,6 +154,30 @@ func refusal(op fsop.Op, errno fsop.Errno) fsop.Op {
 	return &fsop.Refuse{Errno: errno}
 }
 
+// streamMost is how many bytes of data a session may have streamed that are not
+// applied: more than four times what a mount has under way.
+const streamMost = 32 << 20
+
+// crowded reports whether a session has more under way than any mount does.
+func (s *session) crowded() bool {
+	if len(s.queue)+len(s.waiting) >= fsop.WindowMax {
+		return true
+	}
+	bytes := 0
+	count := func(m *mutation) {
+		if o, ok := m.req.Op.(*fsop.Ahead); ok {
+			bytes += dataLen(o.Op)
+		}
+	}
+	for _, m := range s.queue {
+		count(m)
+	}
+	for _, m := range s.waiting {
+		count(m)
+	}
+	return bytes > streamMost
+}
+
 // stream accepts a run of operations ahead of the log.
 func (l *Link) stream(st *fsop.Stream) {
 	c := l.c
@@ -162,6 +186,11 @@ func (l *Link) stream(st *fsop.Stream) {
 	s := l.session
 	if c.term == 0 || s == nil || s.link != l || st.Session != s.id || st.Epoch != s.epoch {
 		return // its connection is about to end
+	}
+	if s.crowded() {
+		c.log.Error("a session streams more than the window holds", zap.Uint64("session", s.id), zap.Int("operations", len(s.queue)+len(s.waiting)))
+		c.cfg.Spawn(l.wire.Close)
+		return
 	}
 	for i, op := range st.Ops {
 		r := &fsop.Request{Session: st.Session, Epoch: st.Epoch, Seq: st.First + uint64(i), Ack: st.Ack, Op: op}

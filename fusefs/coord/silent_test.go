@@ -105,3 +105,34 @@ func TestFrozenReader(t *testing.T) {
 	m.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("x")})
 	await(t, "the file's space is free", func() bool { return len(w.replicas[0].tree.Orphans(1)) == 0 })
 }
+
+// TestStreamIsBounded has a client stream more than any mount does while nothing is
+// applied: its connection ends, and others go on.
+func TestStreamIsBounded(t *testing.T) {
+	for name, c := range map[string]struct{ ops, size int }{"many": {100, 1}, "large": {8, 1 << 20}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldOf(t, 1, coord.Limits{TTL: 20 * time.Second})
+			w.elect(0, false)
+			m := w.mount("a", client.NewMemLedger())
+			ino := m.create("x")
+			f := newFrozen(t, w)
+			w.hold()
+			data := make([]byte, c.size)
+			for range 20 {
+				st := &fsop.Stream{Session: f.session, Epoch: f.epoch, First: f.seq + 1}
+				for range c.ops {
+					f.seq++
+					st.Ops = append(st.Ops, &fsop.Ahead{Op: &fsop.Write{Ino: ino, Data: data}})
+				}
+				f.link.Request(0, fsop.AppendMessage(nil, &fsop.Message{Kind: fsop.MessageStream, Stream: st}))
+			}
+			select {
+			case <-f.closed:
+			case <-time.After(10 * time.Second):
+				t.Error("its connection is still there")
+			}
+			w.goOn()
+			m.create("y")
+		})
+	}
+}
