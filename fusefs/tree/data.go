@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -19,6 +20,39 @@ import (
 // stripeCount is the number of content locks of a tree; an inode's is number
 // ino % stripeCount.
 const stripeCount = 64
+
+// contentLock keeps readers from contents that are being changed, until that is
+// visible as a whole. Who only compares pages with their checksums need not wait for
+// that: in between, while an applier asks other replicas for a page, two of them
+// would wait for each other.
+type contentLock struct {
+	sync.RWMutex // readers of contents, and whoever changes them
+	bytes        sync.RWMutex
+}
+
+// Lock is for who changes contents.
+func (l *contentLock) Lock() {
+	l.RWMutex.Lock()
+	l.bytes.Lock()
+}
+
+// Unlock ends the change.
+func (l *contentLock) Unlock() {
+	l.bytes.Unlock()
+	l.RWMutex.Unlock()
+}
+
+// standStill calls f while the entry changes no contents, and others may compare them.
+func (x *tx) standStill(f func()) {
+	for i := range stripeCount {
+		if x.stripes&(1<<i) != 0 {
+			bytes := &x.t.stripes[i].bytes
+			bytes.Unlock()
+			defer bytes.Lock()
+		}
+	}
+	f()
+}
 
 // lockContent keeps readers from an inode's contents until the entry ends.
 func (x *tx) lockContent(ino fsop.Ino) {

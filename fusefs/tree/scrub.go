@@ -25,13 +25,19 @@ import (
 type Repair interface {
 	// Fetch returns a page for which fits is true, from whoever has one. fits is
 	// given what ReadPage returned there. It is called while an entry is being
-	// applied, and has to give up soon.
+	// applied, which waits. An error says that nobody has one: the replica's contents
+	// are given up. If somebody who may have one could not be asked it is
+	// ErrUnanswered.
 	Fetch(ino fsop.Ino, page uint64, fits func(data []byte, changed uint64) bool) ([]byte, error)
 	// Damaged hears of pages that a read found damaged, and returns when it has
 	// done what it can: with true the read is tried once more. It is called
 	// without locks.
 	Damaged(ino fsop.Ino, page uint64) bool
 }
+
+// ErrUnanswered is the error of a Repair that could not ask every other replica. The
+// entry is not applied, and nothing is taken for lost: the next start tries again.
+var ErrUnanswered = errors.New("not every other replica could be asked for a damaged page")
 
 // PageBytes is the size of a page, the unit of checksums.
 const PageBytes = pageSize
@@ -261,9 +267,16 @@ func (x *tx) fetched(n *inode, page uint64, p []byte) bool {
 		return false
 	}
 	want := x.sum(n.ino, page)
-	data, err := repair.Fetch(n.ino, page, func(data []byte, changed uint64) bool {
-		return len(data) == pageSize && (pageSum(data) == want || changed == n.changed || changed == x.index)
+	var data []byte
+	var err error
+	x.standStill(func() {
+		data, err = repair.Fetch(n.ino, page, func(data []byte, changed uint64) bool {
+			return len(data) == pageSize && (pageSum(data) == want || changed == n.changed || changed == x.index)
+		})
 	})
+	if errors.Is(err, ErrUnanswered) {
+		stop(fmt.Sprintf("inode %d page %d", n.ino, page), err)
+	}
 	if err != nil {
 		x.t.log.Error("no good copy of a damaged page", zap.Uint64("inode", uint64(n.ino)), zap.Uint64("page", page), zap.Error(err))
 		return false
@@ -386,9 +399,9 @@ func (t *Tree) ReadPage(ino fsop.Ino, page uint64) (data []byte, changed uint64,
 	if !t.Ready() {
 		return nil, 0, errDamaged
 	}
-	stripe := &t.stripes[uint64(ino)%stripeCount]
-	stripe.RLock()
-	defer stripe.RUnlock()
+	bytes := &t.stripes[uint64(ino)%stripeCount].bytes
+	bytes.RLock()
+	defer bytes.RUnlock()
 	err = t.reading(nil, func(v view) {
 		n := v.inode(ino)
 		if n == nil || !n.has(inFile) || page*pageSize >= n.size || !v.allocated(n, page) {

@@ -49,7 +49,7 @@ type Tree struct {
 	locks    map[fsop.Ino][]held
 
 	// stripes are the content locks, see lockContent.
-	stripes [stripeCount]sync.RWMutex
+	stripes [stripeCount]contentLock
 
 	applied atomic.Uint64 // g.applied, for those without mu
 	fence   atomic.Uint64

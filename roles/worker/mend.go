@@ -33,9 +33,13 @@ const (
 	mendMagic     = "takmend\x01"
 	mendHead      = len(mendMagic) + 8 + 8 + 4
 	mendPagesMost = 256
-	// How long other replicas are asked: by the scrub, and while an entry waits.
+	// How long one other replica is asked: by the scrub, and while an entry waits.
 	mendTimeout  = 5 * time.Second
 	fetchTimeout = 2 * time.Second
+	// How often, and how long in all, those who did not answer are asked again while
+	// an entry waits. Then the replica stops, and its next start tries again.
+	fetchRetry    = 500 * time.Millisecond
+	fetchPatience = 30 * time.Second
 )
 
 type mendRequest struct {
@@ -182,19 +186,85 @@ var _ tree.Repair = repair{}
 
 // Fetch implements tree.Repair.
 func (p repair) Fetch(ino fsop.Ino, page uint64, fits func([]byte, uint64) bool) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), fetchPatience)
 	defer cancel()
 	p.r.scrub.found(1)
-	errs := []error{errors.New("no other replica has it as it must be")}
-	for _, id := range p.r.others() {
-		pages, err := p.r.askPages(ctx, id, mendRequest{ino, page, 1})
-		if err == nil && fits(pages[0].data, pages[0].changed) {
-			p.r.scrub.mended(1)
-			return pages[0].data, nil
+	data, err := fetch(ctx, p.r.leaving, p.r.group.Members, func(ctx context.Context, member uint64) (sentPage, error) {
+		pages, err := p.r.askPages(ctx, member, mendRequest{ino, page, 1})
+		if err != nil {
+			p.r.log.Warn("page not had from a member", zap.Uint64("member", member), zap.Error(err))
+			return sentPage{}, err
 		}
-		errs = append(errs, err)
+		return pages[0], nil
+	}, p.r.cfg.Member, fits)
+	if err == nil {
+		p.r.scrub.mended(1)
 	}
-	return nil, errors.Join(errs...)
+	return data, err
+}
+
+// asking asks one member for a page.
+type asking func(ctx context.Context, member uint64) (sentPage, error)
+
+// fetch returns the first page that fits of those that the members but self have. While
+// none has it and some did not answer they are asked again, until ctx ends or the
+// replica is told to leave.
+func fetch(ctx context.Context, leaving <-chan struct{}, members func() []raftlog.Member, ask asking, self uint64, fits func([]byte, uint64) bool) ([]byte, error) {
+	for {
+		all := members()
+		if len(all) == 0 {
+			return nil, errors.Join(tree.ErrUnanswered, raftlog.ErrStopped)
+		}
+		data, silent := fetchOnce(ctx, all, ask, self, fits)
+		switch {
+		case data != nil:
+			return data, nil
+		case silent == nil:
+			return nil, errors.New("no other replica has it as it must be")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(tree.ErrUnanswered, silent)
+		case <-leaving:
+			return nil, errors.Join(tree.ErrUnanswered, silent)
+		case <-time.After(fetchRetry):
+		}
+	}
+}
+
+// fetchOnce asks all members at the same time. silent says why one did not answer, nil
+// if all have.
+func fetchOnce(ctx context.Context, members []raftlog.Member, ask asking, self uint64, fits func([]byte, uint64) bool) (data []byte, silent error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	type answer struct {
+		page sentPage
+		err  error
+	}
+	answers := make(chan answer, len(members))
+	asked := 0
+	for _, m := range members {
+		if m.ID == self {
+			continue
+		}
+		asked++
+		go func() {
+			page, err := ask(ctx, m.ID)
+			answers <- answer{page, err}
+		}()
+	}
+	for range asked {
+		select {
+		case a := <-answers:
+			if a.err == nil && fits(a.page.data, a.page.changed) {
+				return a.page.data, nil
+			}
+			silent = errors.Join(silent, a.err)
+		case <-ctx.Done():
+			return nil, errors.Join(silent, ctx.Err())
+		}
+	}
+	return nil, silent
 }
 
 // Damaged implements tree.Repair: it mends everything around the page.

@@ -56,6 +56,7 @@ type replica struct {
 	scrub     scrubber
 	counts    *counts
 	spawned   sync.WaitGroup
+	leaving   <-chan struct{} // closed when the replica is told to end
 }
 
 // named adds what every line of a replica has.
@@ -98,6 +99,8 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	}
 	defer r.tree.Close()
 
+	serving, end := r.serving(ctx)
+	r.leaving = serving.Done()
 	ops, own := cfg.Ops, cfg.Ops == nil
 	if own {
 		ops = cfg.Boot.NewOps()
@@ -128,7 +131,6 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 		cfg.Inspect(r.report)
 	}
 	ready(r.addr)
-	serving, end := r.serving(ctx)
 	err = g.Run(serving)
 	end()
 	r.spawned.Wait()
