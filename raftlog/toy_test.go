@@ -323,7 +323,8 @@ type toyWriter struct {
 	parts map[string]raftlog.Part
 }
 
-// Have trusts only what was noted after it was synced.
+// Have trusts only what was noted after it was synced, and nothing that is newer than
+// the checkpoint: another sender's may be older.
 func (w *toyWriter) Have(p raftlog.Part) (uint64, error) {
 	w.parts[p.Name] = p
 	note, err := disk.ReadFile(w.m.fs, path.Join(w.dir, p.Name+".at"), 16)
@@ -334,7 +335,7 @@ func (w *toyWriter) Have(p raftlog.Part) (uint64, error) {
 		return 0, err
 	}
 	readAt, length := binary.LittleEndian.Uint64(note), binary.LittleEndian.Uint64(note[8:])
-	if readAt < p.Stamp || length > p.Size {
+	if readAt < p.Stamp || readAt > w.meta.Index || length > p.Size {
 		return 0, w.fresh(p)
 	}
 	return length, nil
