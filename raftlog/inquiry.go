@@ -110,14 +110,16 @@ func (c *core) lowerFence() {
 	c.checkFence()
 }
 
-// electorate are all who may have a vote by the word of anybody.
+// electorate are all who may have a vote by the word of anybody. Who was removed has
+// none, and answers nobody: the change that removed it is committed, so that what
+// comes behind it was never confirmed with its vote.
 func (f *fence) electorate(c *core) ([]uint64, bool) {
 	all, ok := c.electorate()
 	for _, id := range slices.Sorted(maps.Keys(f.ends)) {
 		all = append(all, f.ends[id].electorate...)
 	}
 	slices.Sort(all)
-	return slices.Compact(all), ok
+	return slices.DeleteFunc(slices.Compact(all), c.membership.isRemoved), ok
 }
 
 // electorate are all who have a vote as far as the log tells; false if it can't

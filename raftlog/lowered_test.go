@@ -30,6 +30,11 @@ func TestFenceFalls(t *testing.T) {
 			map[uint64]logEnd{2: {last: entryID{6, 3}, electorate: []uint64{1, 2, 4}}, 3: {last: entryID{6, 3}, electorate: voters}},
 			entryID{10, 3},
 		},
+		{
+			"an older log names a voter that was removed for good",
+			map[uint64]logEnd{2: {last: entryID{6, 3}, electorate: []uint64{1, 2, 3, 9}}, 3: {last: entryID{6, 3}, electorate: voters}},
+			entryID{},
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var members []Member
@@ -38,8 +43,9 @@ func TestFenceFalls(t *testing.T) {
 			}
 			g := &Group{log: zap.NewNop()}
 			g.applied.index.Store(7)
+			m := genesis(members)
 			c := &core{
-				g: g, log: zap.NewNop(), id: 1, membership: genesis(members),
+				g: g, log: zap.NewNop(), id: 1, membership: newMembership(m.conf, m.members, []uint64{9}),
 				store: &storage{first: 8, last: 7, before: 3}, fence: newFence(entryID{10, 3}),
 			}
 			c.fence.inquiry, c.fence.ends = 5, map[uint64]logEnd{}
