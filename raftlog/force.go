@@ -91,6 +91,9 @@ func (f *forcing) advance(o *opening) (entryID, error) {
 	if err := o.machine(); err != nil {
 		return entryID{}, err
 	}
+	if err := o.finishInstall(); err != nil {
+		return entryID{}, err
+	}
 	if o.index == 0 && o.found.Base.Index == genesisPlace.index {
 		o.index, o.term = genesisPlace.index, genesisPlace.term
 		if err := f.cfg.Machine.Apply([]Entry{{Index: o.index, Term: o.term}}); err != nil {
