@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/csi/local/consumer"
+	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 )
 
@@ -72,5 +73,50 @@ func TestReleasedWhenTheMountIsGone(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the mount is gone: %+v", r.snapshot())
 		}
+	}
+}
+
+// elsewhere is a cluster in which a replica's claim is used on another node, whose host has put its finalizer and its address there.
+type elsewhere struct {
+	Cluster
+	withdrawn chan string
+}
+
+func (elsewhere) Namespace() string { return api.DefaultNamespace }
+
+func (elsewhere) Claim(_ context.Context, _, name string) (kube.Claim, error) {
+	return kube.Claim{Name: name, UID: "later", PV: "pv-later", Bound: true, Finalizers: []string{api.FinalizerBackingUse}}, nil
+}
+
+func (elsewhere) PV(_ context.Context, name string) (kube.PV, error) {
+	return kube.PV{Name: name, Driver: api.DriverLocal, Handle: "handle-later"}, nil
+}
+
+func (e elsewhere) DeleteEndpoint(_ context.Context, name string) error {
+	e.withdrawn <- name
+	return nil
+}
+
+// TestPlacedAgainWhileAway has a host come back that was away while its replica, which had never run, was placed on another node: it lets go of
+// what it may have, and the address at which the replica is reached by now stays.
+func TestPlacedAgainWhileAway(t *testing.T) {
+	driver, cluster := lettingGo{asked: make(chan struct{}, 10)}, elsewhere{withdrawn: make(chan string, 10)}
+	h := seatedHost(t, cluster, 1)
+	h.storage, h.cfg.ConsumerRoot = driver, t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer h.running.Wait()
+	defer cancel()
+	a := Assignment{Volume: "v", Index: 1, Incarnation: 1, Claim: "v-r1", Release: true}
+	h.start(ctx, a, &Record{Version: recordVersion, Assignment: a})
+	r := h.mu.replicas[a.Key()]
+	for deadline := time.Now().Add(patience); !r.released(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not released: %+v", r.snapshot())
+		}
+	}
+	select {
+	case name := <-cluster.withdrawn:
+		t.Errorf("the address of %s is withdrawn, which is another host's", name)
+	default:
 	}
 }

@@ -236,7 +236,8 @@ func (r *replica) release(ctx context.Context, a Assignment) *obstacle {
 // letGo undoes the publication. What this record never held may still be held by
 // the local driver for a record that was lost: the claim says what.
 func (r *replica) letGo(ctx context.Context, a *Assignment) *obstacle {
-	if !r.record.held() {
+	own := r.record.held()
+	if !own {
 		held, o := r.findHeld(ctx, a)
 		if o != nil || !held {
 			return o
@@ -244,7 +245,9 @@ func (r *replica) letGo(ctx context.Context, a *Assignment) *obstacle {
 	}
 	callCtx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
-	if !a.Retired { // the Service leads to the life that has taken its place
+	// The Service leads to the life that has taken its place, or, where this host never held the claim, maybe to another
+	// node: the replica may have been placed again meanwhile.
+	if own && !a.Retired {
 		if err := r.host.cluster.DeleteEndpoint(callCtx, a.Replica()); err != nil {
 			r.log.Warn("withdraw address", zap.Error(err)) // the manager removes it with the Service
 		}
