@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -186,16 +187,28 @@ func (m *Mount) Survives() bool { return m.features&featResend != 0 }
 // the calls that it has made, and nobody for their answers.
 func (m *Mount) Gone() <-chan struct{} { return m.gone }
 
+// abortWithin is how long calls go on at most while the connection is being aborted.
+const abortWithin = time.Second
+
 // Serve answers the kernel's requests through caller until the filesystem is
 // unmounted or ctx ends, which unmounts it by force. It is called once.
 func (m *Mount) Serve(ctx context.Context, caller fsop.Caller) error {
-	s := newServer(ctx, m, caller)
+	// Calls go on until the connection is aborted: the answer of one that was given up before would be an error of the
+	// filesystem, where users are to learn that the mount is gone.
+	calls, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	s := newServer(calls, m, caller)
 	if m.resumed {
 		if err := s.takeOver(); err != nil { // unmounted meanwhile: reading finds that out
 			m.log.Warn("ask for unanswered requests", zap.String("dir", m.dir), zap.Error(err))
 		}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = forceUnmount(m.dir) })
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(abortWithin, giveUp)
+		_ = forceUnmount(m.dir)
+		late.Stop()
+		giveUp()
+	})
 	err := s.run()
 	stop()
 	if m.link != nil && m.Survives() {
