@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -296,6 +297,35 @@ func TestKeeperApart(t *testing.T) {
 	terminate(t, next.keeper, next.supervisor)
 }
 
+// awaitStopped waits until every thread of a process has stopped: a signal only asks for that.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		must(t, err)
+		if len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
+			b, err := os.ReadFile(path)
+			_, after, _ := strings.Cut(string(b), ") ")
+			return err != nil || !strings.HasPrefix(after, "T")
+		}) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop", pid)
+		}
+	}
+}
+
+// awaitGone waits until a process has ended.
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not end", pid)
+		}
+	}
+}
+
 // TestKeeperApartDies kills the keeper: whoever uses a mount gets ENOTCONN and does
 // not hang. No other keeper begins before the serving process has ended. Then volumes
 // can be staged again.
@@ -308,11 +338,13 @@ func TestKeeperApartDies(t *testing.T) {
 	a := startApp(t, n.path("pods/a"))
 	h := p.health(func(*Health) bool { return true })
 	must(t, unix.Kill(h.PID, unix.SIGSTOP))
+	awaitStopped(t, h.PID)
 	p.keeper.kill()
 	if _, err := lockSocket(t.Context(), n.socket, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "another mount owner") {
 		t.Errorf("the socket is free while the serving process lives: %v", err)
 	}
 	must(t, unix.Kill(h.PID, unix.SIGCONT))
+	awaitGone(t, h.PID)
 	// What was under way is aborted; all that follows finds the mount dead.
 	if err := a.end(); err == nil || !strings.Contains(err.Error(), "not connected") && !strings.Contains(err.Error(), "connection abort") {
 		t.Errorf("the application ended with %v", err)
