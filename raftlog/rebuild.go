@@ -23,6 +23,8 @@ type rebuilds struct {
 	limits *snapshot.Limits
 	// outbound is one a member, until the protocol has been told how it ended.
 	outbound map[uint64]*outbound
+	// refusals counts how often in a row a member has refused a checkpoint.
+	refusals map[uint64]int
 
 	wg sync.WaitGroup
 	// start hands a transfer to the goroutine of run.
@@ -41,8 +43,12 @@ type outbound struct {
 	index, parts, bytes atomic.Uint64
 }
 
-// retryTicks is how long a member waits after a transfer that failed.
-const retryTicks = 50
+// retryTicks is how long a member waits after a transfer that failed. One that refused
+// it waits twice as long after each refusal, up to retryTicksMost.
+const (
+	retryTicks     = 50
+	retryTicksMost = 32 * retryTicks
+)
 
 func (r *rebuilds) run(ctx context.Context) {
 	defer r.wg.Wait()
@@ -110,7 +116,7 @@ func (o *outbound) status() *Rebuild {
 // ended notes the end of a transfer. The protocol hears of a failure later, so
 // that it does not try again at once.
 func (r *rebuilds) ended(c *core, o *outbound, err error) {
-	o.ended, o.err, o.retryAt = true, err, c.ticks+retryTicks
+	o.ended, o.err, o.retryAt = true, err, c.ticks+r.patience(o.to, err)
 	if c.role != RoleLeader || c.term != o.term || r.outbound[o.to] != o {
 		if r.outbound[o.to] == o {
 			delete(r.outbound, o.to)
@@ -124,6 +130,24 @@ func (r *rebuilds) ended(c *core, o *outbound, err error) {
 	c.log.Info("checkpoint installed", zap.Uint64("member", o.to), zap.Uint64("index", o.index.Load()))
 	delete(r.outbound, o.to)
 	c.rn.ReportSnapshot(o.to, raft.SnapshotFinish)
+}
+
+// patience is for how many ticks a member gets no checkpoint after a transfer that ended
+// with err.
+func (r *rebuilds) patience(to uint64, err error) uint64 {
+	var refused *snapshot.RefusedError
+	if !errors.As(err, &refused) {
+		delete(r.refusals, to)
+		return retryTicks
+	}
+	if r.refusals == nil {
+		r.refusals = map[uint64]int{}
+	}
+	ticks := uint64(min(retryTicks<<r.refusals[to], retryTicksMost))
+	if ticks < retryTicksMost {
+		r.refusals[to]++
+	}
+	return ticks
 }
 
 func (r *rebuilds) tick(c *core) {
@@ -141,6 +165,7 @@ func (r *rebuilds) cancelAll() {
 		o.cancel()
 		delete(r.outbound, to)
 	}
+	clear(r.refusals)
 }
 
 // source is this replica as one that sends a checkpoint.
@@ -225,6 +250,7 @@ type receiver struct {
 		closed bool
 	}
 	active              atomic.Bool
+	failure             atomic.Pointer[string] // why the last one failed, nil: it did not
 	index, parts, bytes atomic.Uint64
 }
 
@@ -251,10 +277,21 @@ func (g *Group) AcceptStream(ctx context.Context, from uint64, stream io.ReadWri
 		r.parts.Store(parts)
 		r.bytes.Store(bytes)
 	})
+	r.ended(err)
 	if errors.Is(err, disk.ErrNotDurable) {
 		g.fail(err) // a failed sync stops a replica
 	}
 	return err
+}
+
+// ended keeps why a transfer failed until the next one succeeds.
+func (r *receiver) ended(err error) {
+	if err == nil {
+		r.failure.Store(nil)
+		return
+	}
+	text := err.Error()
+	r.failure.Store(&text)
 }
 
 // enter ends the transfer that goes on: whoever opens a stream now knows better.

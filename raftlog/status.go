@@ -54,6 +54,9 @@ type Status struct {
 	Members []MemberStatus
 	// Rebuild is the checkpoint that this replica is receiving, nil for none.
 	Rebuild *Rebuild
+	// RebuildFailure says why the last checkpoint that was sent to this replica was not
+	// installed, "" if it was, or there was none.
+	RebuildFailure string
 }
 
 // MemberStatus is what a replica knows of a member.
@@ -68,6 +71,9 @@ type MemberStatus struct {
 	Note []byte
 	// Rebuild is the checkpoint that is being sent to the member, nil for none.
 	Rebuild *Rebuild
+	// Behind says that the member needs a checkpoint, whether one is on its way or not:
+	// the leader's journal does not reach back to what it has. Known to the leader only.
+	Behind bool
 }
 
 // Rebuild is the progress of a checkpoint that is being sent or received.
@@ -98,6 +104,9 @@ func (c *core) status() Status {
 		Active:       !c.clock.slow,
 		Rebuild:      c.g.receiver.status(),
 	}
+	if why := c.g.receiver.failure.Load(); why != nil {
+		s.RebuildFailure = *why
+	}
 	s.Proposals, s.ProposalsMost = c.g.proposals.Load(), int64(c.g.cfg.Limits.Proposals)
 	s.ProposalBytes, s.ProposalBytesMost = c.g.proposalBytes.Load(), c.g.cfg.Limits.ProposalBytes
 	s.JournalLastTerm, _ = c.store.Term(c.store.last) // held, or that of the base
@@ -112,6 +121,7 @@ func (c *core) status() Status {
 			ms.Match, ms.Active = c.store.last, true
 		case ok && c.leader == c.id && c.leader != raft.None:
 			ms.Match, ms.Active = pr.Match, pr.RecentActive
+			ms.Behind = c.rebuilds.outbound[m.ID] != nil || pr.Match+1 < c.store.first
 			if c.store.last > pr.Match {
 				ms.Lag = c.store.last - pr.Match
 			}

@@ -164,6 +164,9 @@ func (t *Tree) finishing(work func(context.Context) error) func(context.Context)
 		if err == nil {
 			var oldest uint64
 			if oldest, err = t.dropOld(); err == nil {
+				err = t.dropReceived(t.applied.Load())
+			}
+			if err == nil {
 				return oldest, nil
 			}
 		}

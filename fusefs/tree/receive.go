@@ -40,6 +40,9 @@ type CheckpointWriter struct {
 	unsynced map[string]struct{}
 	bytes    int // written since the last sync
 	progress disk.File
+	room     uint64 // that the disk is known to have
+	expected uint64 // of the parts that are asked for together
+	asking   bool   // for parts, and none has come
 	finished bool
 	failed   bool // a sync has failed
 }
@@ -70,7 +73,16 @@ func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error) {
 		t: t, meta: meta, gen: g, c: newContent(t.fs, g.path(contentDir), t.shared.handles),
 		seen: make(map[string]uint64), unsynced: make(map[string]struct{}), recorded: make(map[string]struct{}),
 	}
-	if err := w.open(); err != nil {
+	t.beginReceiving(meta.Index)
+	err := w.open()
+	if err == nil {
+		_, err = w.usable(0)
+	}
+	if err != nil {
+		if w.progress != nil {
+			err = errors.Join(err, w.progress.Close())
+		}
+		t.endReceiving(false)
 		return nil, fmt.Errorf("receive checkpoint %d: %w", meta.Index, err)
 	}
 	return w, nil
@@ -157,14 +169,15 @@ func (w *CheckpointWriter) Have(p Part) (uint64, error) {
 		return 0, err
 	}
 	r := w.parts[p.Name]
-	if r == nil {
-		return 0, nil
-	}
-	if r.readAt < p.Stamp {
+	if r != nil && r.readAt < p.Stamp {
 		w.drop(p.Name)
-		return 0, nil
+		r = nil
 	}
-	return min(r.have, p.Size), nil
+	if r == nil {
+		return 0, w.expect(p.Size)
+	}
+	have := min(r.have, p.Size)
+	return have, w.expect(p.Size - have)
 }
 
 // admit checks a part's name and notes that the checkpoint has it.
@@ -262,6 +275,12 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 	}
 	if offset > r.have {
 		return fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, r.have)
+	}
+	w.asking = false
+	if end := offset + uint64(len(data)); end > r.have {
+		if err := w.checkRoom(end - r.have); err != nil {
+			return err
+		}
 	}
 	f, done, err := w.file(p.Name)
 	if err != nil {
@@ -415,6 +434,7 @@ func decodeProgress(b []byte) (parts map[string]*received, whole int) {
 
 // Abort closes the writer; what was received may serve a later Receive.
 func (w *CheckpointWriter) Abort() error {
+	defer w.t.endReceiving(false)
 	if w.progress == nil {
 		return nil
 	}
@@ -540,6 +560,7 @@ func (t *Tree) replace(w *CheckpointWriter, fence uint64) error {
 		return err
 	}
 	t.gen = next
+	t.endReceiving(true)
 	t.receivedFence(fence)
 	t.mu.Lock()
 	defer t.mu.Unlock()

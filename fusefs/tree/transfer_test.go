@@ -60,6 +60,39 @@ func send(t *testing.T, r *tree.CheckpointReader, w *tree.CheckpointWriter, betw
 	}
 }
 
+// sendTo copies a checkpoint until the receiver refuses something.
+func sendTo(r *tree.CheckpointReader, w *tree.CheckpointWriter) error {
+	for {
+		p, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at, err := w.Have(p)
+		if err != nil {
+			return err
+		}
+		f, err := r.Open(p.Name)
+		if err != nil {
+			return err
+		}
+		for buf := make([]byte, 64<<10); at < p.Size; {
+			n, readAt, err := f.ReadAt(buf[:min(p.Size-at, uint64(len(buf)))], int64(at))
+			if err == nil || err == io.EOF {
+				err = w.Write(p, at, buf[:n], readAt)
+			}
+			if err != nil {
+				f.Close()
+				return err
+			}
+			at += uint64(n)
+		}
+		f.Close()
+	}
+}
+
 // TestTransfer sends checkpoints to an empty replica while the sender applies
 // on, in broken-off rounds, with a power cut of the receiver before and after
 // installing. The receiver replays to the same digest (DESIGN §3, CONTRACT C3, C4).

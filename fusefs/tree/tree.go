@@ -68,7 +68,8 @@ type Tree struct {
 	// changes with the generation, under life.
 	arrivedDamaged map[BadPage]bool
 
-	cks checkpoints
+	cks  checkpoints
+	recv receiving
 }
 
 // Open opens the replica in cfg.Dir at its newest checkpoint, or makes an empty
@@ -105,7 +106,10 @@ func (t *Tree) open() (err error) {
 	if t.gen, err = currentGeneration(t.fs, dir); err != nil {
 		return err
 	}
-	return t.restore()
+	if err := t.restore(); err != nil {
+		return err
+	}
+	return t.findReceived()
 }
 
 // Close ends the tree. What was applied after the last checkpoint comes back

@@ -51,6 +51,8 @@ func (m *Member) note() string {
 		return m.Error
 	case r.Rebuild != nil:
 		return fmt.Sprintf("receiving checkpoint %d: %s", r.Rebuild.Index, size(r.Rebuild.Bytes))
+	case r.RebuildFailure != "" && (r.Stateless || m.Lag > lagMost):
+		return "gets no checkpoint: " + r.RebuildFailure
 	case r.Stateless:
 		return "has no usable state, waits for a checkpoint"
 	case r.Fenced:

@@ -62,11 +62,12 @@ func roomOf(i *tree.SpaceInfo) diskRoom {
 func (d diskRoom) usable() uint64 { return d.free - min(d.free, d.reserve) }
 
 // otherRooms are the newest notes of the other members. all: every one of them that is
-// there has sent one.
+// there has sent one. One that has to be rebuilt tells how much room is left beside
+// what it has and what it gets: it does not count, or nobody could write meanwhile.
 func otherRooms(st raftlog.Status, self uint64) (rooms []diskRoom, all bool) {
 	all = true
 	for _, m := range st.Members {
-		if m.ID == self {
+		if m.ID == self || m.Behind {
 			continue
 		}
 		if n, ok := decodeNote(m.Note); ok {

@@ -6,6 +6,7 @@ import (
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog"
 )
 
 func TestNoteRoundTrip(t *testing.T) {
@@ -57,6 +58,27 @@ func TestRoomCountsWhatIsUntold(t *testing.T) {
 	s.mu.all = false
 	if got := s.room(); got != 0 {
 		t.Errorf("room for %d while somebody has not told of its disk", got)
+	}
+}
+
+// TestRebuiltMemberDoesNotCount: the disk of a member that gets a checkpoint holds two
+// copies, or has no room for the second; the others write on meanwhile.
+func TestRebuiltMemberDoesNotCount(t *testing.T) {
+	full := note{room: diskRoom{bytes: 1000}}.encode()
+	roomy := note{room: diskRoom{bytes: 1000, free: 900}}.encode()
+	members := func(behind bool) raftlog.Status {
+		return raftlog.Status{Members: []raftlog.MemberStatus{
+			{Member: raftlog.Member{ID: 1}, Active: true},
+			{Member: raftlog.Member{ID: 2}, Active: true, Note: roomy},
+			{Member: raftlog.Member{ID: 3}, Active: true, Note: full, Behind: behind},
+			{Member: raftlog.Member{ID: 4}, Active: true, Behind: behind},
+		}}
+	}
+	if rooms, all := otherRooms(members(true), 1); len(rooms) != 1 || !all || rooms[0].usable() != 900 {
+		t.Errorf("rooms %+v %v", rooms, all)
+	}
+	if rooms, all := otherRooms(members(false), 1); len(rooms) != 2 || all {
+		t.Errorf("rooms of members that are not behind: %+v %v", rooms, all)
 	}
 }
 

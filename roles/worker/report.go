@@ -16,34 +16,36 @@ import (
 // Report is what a worker tells of itself. It is made for people and programs
 // that look on; nothing depends on it.
 type Report struct {
-	Volume      string          `json:"volume"`
-	Replica     string          `json:"replica"`
-	Incarnation uint64          `json:"incarnation"`
-	Member      uint64          `json:"member"`
-	PID         int             `json:"pid"`
-	Addr        string          `json:"addr"`
-	Role        string          `json:"role"` // coordinator, follower, candidate or learner
-	Term        uint64          `json:"term"`
-	Coordinator uint64          `json:"coordinator"` // member id, 0 unknown
-	Commit      uint64          `json:"commit"`
-	Applied     uint64          `json:"applied"`
-	Checkpoint  uint64          `json:"checkpoint"`
-	Journal     JournalReport   `json:"journal"`
-	Fenced      bool            `json:"fenced"`    // catching up to what it may have confirmed
-	Stateless   bool            `json:"stateless"` // has no usable state and waits for a checkpoint
-	Serving     bool            `json:"serving"`   // its state is complete enough to be read
-	Members     []MemberReport  `json:"members"`   // match and lag are the coordinator's knowledge
-	Rebuild     *RebuildReport  `json:"rebuild"`   // a checkpoint being received
-	Sessions    []SessionReport `json:"sessions"`
-	Owner       *OwnerReport    `json:"owner"`      // of a volume that one node at a time may use
-	Sealed      bool            `json:"sealed"`     // it takes no new sessions any more
-	Opened      uint64          `json:"opened"`     // sessions ever opened
-	Feature     uint64          `json:"feature"`    // the level that the log has been raised to
-	FeatureMax  uint64          `json:"featureMax"` // the highest that this program knows
-	Space       SpaceReport     `json:"space"`
-	Scrub       ScrubReport     `json:"scrub"`
-	Started     time.Time       `json:"started"`
-	Conns       int             `json:"connections"`
+	Volume      string         `json:"volume"`
+	Replica     string         `json:"replica"`
+	Incarnation uint64         `json:"incarnation"`
+	Member      uint64         `json:"member"`
+	PID         int            `json:"pid"`
+	Addr        string         `json:"addr"`
+	Role        string         `json:"role"` // coordinator, follower, candidate or learner
+	Term        uint64         `json:"term"`
+	Coordinator uint64         `json:"coordinator"` // member id, 0 unknown
+	Commit      uint64         `json:"commit"`
+	Applied     uint64         `json:"applied"`
+	Checkpoint  uint64         `json:"checkpoint"`
+	Journal     JournalReport  `json:"journal"`
+	Fenced      bool           `json:"fenced"`    // catching up to what it may have confirmed
+	Stateless   bool           `json:"stateless"` // has no usable state and waits for a checkpoint
+	Serving     bool           `json:"serving"`   // its state is complete enough to be read
+	Members     []MemberReport `json:"members"`   // match and lag are the coordinator's knowledge
+	Rebuild     *RebuildReport `json:"rebuild"`   // a checkpoint being received
+	// RebuildFailure says why the last checkpoint that it was sent was not installed.
+	RebuildFailure string          `json:"rebuildFailure,omitempty"`
+	Sessions       []SessionReport `json:"sessions"`
+	Owner          *OwnerReport    `json:"owner"`      // of a volume that one node at a time may use
+	Sealed         bool            `json:"sealed"`     // it takes no new sessions any more
+	Opened         uint64          `json:"opened"`     // sessions ever opened
+	Feature        uint64          `json:"feature"`    // the level that the log has been raised to
+	FeatureMax     uint64          `json:"featureMax"` // the highest that this program knows
+	Space          SpaceReport     `json:"space"`
+	Scrub          ScrubReport     `json:"scrub"`
+	Started        time.Time       `json:"started"`
+	Conns          int             `json:"connections"`
 }
 
 // JournalReport is the extent of a journal.
@@ -111,7 +113,7 @@ func (r *replica) report() Report {
 		Commit: st.Commit, Applied: st.Applied, Checkpoint: st.Checkpoint,
 		Journal: JournalReport{First: st.JournalFirst, Last: st.JournalLast, Bytes: st.JournalBytes},
 		Fenced:  st.Fenced, Stateless: st.Stateless, Serving: r.tree.Ready(), Started: r.started, Conns: r.server.Conns(),
-		Rebuild: (*RebuildReport)(st.Rebuild), Scrub: r.scrub.status(),
+		Rebuild: (*RebuildReport)(st.Rebuild), RebuildFailure: st.RebuildFailure, Scrub: r.scrub.status(),
 	}
 	switch {
 	case r.machine.leads.Load() != 0:

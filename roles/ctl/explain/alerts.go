@@ -81,7 +81,7 @@ var alerts = []Alert{
 		`tak_replicated_replica_member_lag_entries_max > 10000`, "15m", "warning",
 		"a member of volume {{ $labels.volume }} is {{ $value }} entries behind"},
 	{Entry{Name: "RebuildStuck", Meaning: "A replica has been receiving a checkpoint, and nothing came for a quarter of an hour.",
-		Check: hostLogs, Do: "see whether the coordinator's host sends as many checkpoints as it may (--max-rebuilds); else look at the network"},
+		Check: hostLogs, Do: "see whether the coordinator's host sends as many checkpoints as it may (--max-rebuilds); else look at the network. `tak-replicated ctl status` says if the replica's disk has no room for a second copy"},
 		`tak_replicated_replica_rebuild_receiving == 1 and deriv(tak_replicated_replica_rebuild_received_bytes[15m]) == 0`, "15m", "warning",
 		"replica {{ $labels.replica }} of volume {{ $labels.volume }} does not get on with its rebuild"},
 	{Entry{Name: "SlowJournal", Meaning: "Writes of a replica's journal take long. Each confirmed operation waits for the journals of a majority.",

@@ -1,0 +1,125 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+)
+
+// receiving is what a tree knows of its folder "recv": a checkpoint on its way needs
+// room beside the state that the replica has, and takes it until it is installed or
+// nobody goes on with it.
+type receiving struct {
+	mu     sync.Mutex
+	there  bool
+	active bool   // a writer is open
+	index  uint64 // up to where the state would have to be for nobody to need it
+}
+
+// NoRoomError says that a checkpoint can't be received beside what is there.
+type NoRoomError struct {
+	Dir                 string
+	Free, Reserve, More uint64 // bytes: free, kept from files, and needed at least
+}
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("no room in %s for a second copy of the files beside the present one: %d bytes are free, "+
+		"of which %d are kept for journal and checkpoints, and at least %d more are needed: make room on that disk, "+
+		"or replace the replica by one on a larger disk", e.Dir, e.Free, e.Reserve, e.More)
+}
+
+// roomStep is how much is received between two looks at the disk.
+const roomStep = 16 << 20
+
+// checkRoom makes sure that more bytes fit the disk and leave the reserve alone. It
+// looks at the disk only when what it saw last is used up.
+func (w *CheckpointWriter) checkRoom(more uint64) error {
+	if more <= w.room {
+		w.room -= more
+		return nil
+	}
+	usable, err := w.usable(more)
+	if err != nil {
+		return err
+	}
+	w.room = min(usable-more, roomStep)
+	return nil
+}
+
+// usable is what may be received yet; it is an error if that is less than more.
+func (w *CheckpointWriter) usable(more uint64) (uint64, error) {
+	u, err := w.t.fs.Usage(w.t.cfg.Dir)
+	if err != nil {
+		return 0, fmt.Errorf("look for room: %w", err)
+	}
+	usable := u.AvailBytes - min(u.AvailBytes, w.t.cfg.ReserveBytes)
+	if usable < max(more, 1) {
+		return 0, &NoRoomError{Dir: w.t.cfg.Dir, Free: u.AvailBytes, Reserve: w.t.cfg.ReserveBytes, More: more}
+	}
+	return usable, nil
+}
+
+// expect refuses parts that do not fit the disk before they are sent: those that are asked
+// for together. n bytes of one more are lacking.
+func (w *CheckpointWriter) expect(n uint64) error {
+	if !w.asking {
+		w.asking, w.expected = true, 0
+	}
+	w.expected += n
+	if w.expected <= roomStep {
+		return nil
+	}
+	_, err := w.usable(w.expected)
+	return err
+}
+
+// beginReceiving notes that a checkpoint is on its way.
+func (t *Tree) beginReceiving(index uint64) {
+	t.recv.mu.Lock()
+	defer t.recv.mu.Unlock()
+	t.recv.there, t.recv.active, t.recv.index = true, true, max(t.recv.index, index)
+}
+
+// endReceiving notes that it is not any more; installed: it went into its place.
+func (t *Tree) endReceiving(installed bool) {
+	t.recv.mu.Lock()
+	defer t.recv.mu.Unlock()
+	t.recv.active = false
+	if installed {
+		t.recv.there, t.recv.index = false, 0
+	}
+}
+
+// findReceived looks at a start whether anybody may go on with what is in "recv".
+func (t *Tree) findReceived() error {
+	b, err := readFile(t.fs, t.fs.PathJoin(t.cfg.Dir, recvDir, progressFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look at what was received: %w", err)
+	}
+	parts, _ := decodeProgress(b)
+	t.recv.there, t.recv.index = true, 0
+	for _, r := range parts {
+		// What was sent was at least as new as the checkpoint.
+		if r.have > 0 && r.readAt != math.MaxUint64 {
+			t.recv.index = max(t.recv.index, r.readAt)
+		}
+	}
+	return t.dropReceived(t.g.applied)
+}
+
+// dropReceived removes what was received of a checkpoint when the state has come to
+// that place in another way.
+func (t *Tree) dropReceived(index uint64) error {
+	t.recv.mu.Lock()
+	defer t.recv.mu.Unlock()
+	if !t.recv.there || t.recv.active || t.recv.index > index {
+		return nil
+	}
+	if err := t.fs.RemoveAll(t.fs.PathJoin(t.cfg.Dir, recvDir)); err != nil {
+		return fmt.Errorf("remove what was received: %w", err)
+	}
+	t.recv.there, t.recv.index = false, 0
+	return nil
+}

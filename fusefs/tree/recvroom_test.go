@@ -1,0 +1,162 @@
+package tree_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/tree"
+	"tak-os.org/tak-replicated/raftlog/disk"
+)
+
+// largeSender is a replica with a checkpoint of some mebibytes of contents.
+func largeSender(t *testing.T) *tree.Tree {
+	t.Helper()
+	f := fixtureOn(t, disk.NewMem(1))
+	for _, name := range []string{"a", "b", "c", "d"} {
+		f.file(name, 1<<20)
+	}
+	checkpoint(t, f.t)
+	return f.t
+}
+
+// TestReceiveLeavesTheReserve: a checkpoint that does not fit beside what is there is
+// refused before the disk has less than its reserve, and before it is sent if its parts
+// are large.
+func TestReceiveLeavesTheReserve(t *testing.T) {
+	const reserve = 2 << 20
+	sender := largeSender(t)
+	open := func(mem *disk.Mem) *tree.Tree {
+		t.Helper()
+		tr, err := tree.Open(tree.Config{FS: mem, Dir: "replica", Log: zap.NewNop(), ReserveBytes: reserve})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tr.Close() })
+		return tr
+	}
+	receive := func(tr *tree.Tree) error {
+		r, err := sender.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		w, err := tr.Receive(r.Meta())
+		if err != nil {
+			return err
+		}
+		if err := sendTo(r, w); err != nil {
+			return errors.Join(err, w.Abort())
+		}
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		return tr.Install(w, r.NewestIndex())
+	}
+	mem := disk.NewMem(2)
+	tr := open(mem)
+	mem.SetCapacity(5<<20, 0)
+	var full *tree.NoRoomError
+	err := receive(tr)
+	if !errors.As(err, &full) || !strings.Contains(err.Error(), "make room") {
+		t.Fatalf("received with %v", err)
+	}
+	if u, _ := mem.Usage("replica"); u.AvailBytes < reserve-1<<20 {
+		t.Fatalf("%d bytes are left of a reserve of %d", u.AvailBytes, reserve)
+	}
+	mem.SetCapacity(32<<20, 0)
+	if err := receive(tr); err != nil {
+		t.Fatalf("not received with enough room: %v", err)
+	}
+	w, err := tr.Receive(tree.Meta{Index: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ino := range 5 {
+		if _, err = w.Have(tree.Part{Name: fmt.Sprint("content/", ino+2), Size: 7 << 20, Stamp: 1000}); err != nil {
+			break
+		}
+	}
+	if !errors.As(err, &full) || full.More != 28<<20 {
+		t.Fatalf("asked for 35 MiB together: %v", err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity(6<<20, 0)
+	if _, err := tr.Receive(tree.Meta{Index: 1001}); !errors.As(err, &full) {
+		t.Fatalf("received into the reserve: %v", err)
+	}
+}
+
+// TestReceivedIsDropped: what was received of a checkpoint goes when the replica has
+// come to that place by its journal, at the next checkpoint or the next start; not
+// before.
+func TestReceivedIsDropped(t *testing.T) {
+	h := newHistory(t, 7, 400)
+	sender := openTree(t, disk.NewMem(1), "sender")
+	h.replay(t, sender, 300)
+	checkpoint(t, sender)
+	for _, restart := range []bool{false, true} {
+		mem := disk.NewMem(2)
+		tr := openTree(t, mem, "receiver")
+		there := func() bool {
+			_, err := mem.Stat("receiver/recv")
+			return err == nil
+		}
+		r, err := sender.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := tr.Receive(r.Meta())
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, r, w, func() bool { return true })
+		h.replay(t, tr, 310)
+		checkpoint(t, tr)
+		if !there() {
+			t.Fatal("dropped while it was received")
+		}
+		if err := w.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		if restart {
+			tr.Close()
+			openTree(t, mem, "receiver")
+		} else {
+			h.replay(t, tr, 320)
+			checkpoint(t, tr)
+		}
+		if there() {
+			t.Fatalf("still there; restart: %v", restart)
+		}
+	}
+	// Nobody has come there: it stays.
+	mem := disk.NewMem(3)
+	tr := openTree(t, mem, "receiver")
+	r, err := sender.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w, err := tr.Receive(r.Meta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, r, w, func() bool { return true })
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	h.replay(t, tr, 200)
+	checkpoint(t, tr)
+	tr.Close()
+	openTree(t, mem, "receiver")
+	if _, err := mem.Stat("receiver/recv"); err != nil {
+		t.Fatalf("what somebody may go on with: %v", err)
+	}
+}
