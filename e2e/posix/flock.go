@@ -1,6 +1,8 @@
 package posix
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -34,9 +36,19 @@ var flockGroup = Group{"flock", []Case{
 		c.OK(a.Flock(fa, unix.LOCK_SH), "LOCK_SH")
 		c.OK(b.Flock(fb, unix.LOCK_SH), "second LOCK_SH")
 		a.BeginFlock(fa, unix.LOCK_EX)
-		c.OK(b.Flock(fb, unix.LOCK_EX), "upgrade of the second, beside one that waits for its own")
-		c.OK(b.Flock(fb, unix.LOCK_UN), "unlock")
-		c.OK(a.Finish(), "upgrade of the first")
+		b.send(request{Op: "flock", Fd: fb, Flags: unix.LOCK_EX})
+		first, then, fd := b, a, fb // as a rule: the other has given up what is in its way
+		select {
+		case r := <-a.replies:
+			Eq(c, r.Errno, 0, "upgrade of the first")
+			first, then, fd = a, b, fa
+		case r := <-b.replies:
+			Eq(c, r.Errno, 0, "upgrade of the second, beside one that waits for its own")
+		case <-time.After(20 * time.Second):
+			c.Fatalf("they wait for each other")
+		}
+		c.OK(first.Flock(fd, unix.LOCK_UN), "unlock")
+		c.OK(then.Finish(), "upgrade of the other")
 	}},
 	{Name: "a waiter gets it when it is released", Needs: locks, Fn: func(c *C) {
 		a, b, fa, fb := flockPair(c)

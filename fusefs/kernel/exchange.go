@@ -25,6 +25,7 @@ type exchange struct {
 	detached bool // goes on in a goroutine of its own
 	mutated  bool
 	again    bool // it has come before, to another process
+	brief    bool // the kernel is to keep nothing of the answer
 	durable  bool // mutations are answered by a quorum
 	sub      uint32
 	op       fsop.Op // what was asked last
@@ -50,7 +51,7 @@ func (x *exchange) begin(h *fuse.Header) {
 	x.node = fsop.Ino(h.Node)
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
 	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
-	x.again = x.id&resent != 0
+	x.again, x.brief = x.id&resent != 0, false
 	x.ctx, x.cancel = nil, nil
 	x.stop.interrupted.Store(false)
 	x.stop.cancel.Store(nil)

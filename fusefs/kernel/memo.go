@@ -127,7 +127,7 @@ func (x *exchange) keeping(rep *fsop.Reply, inos []fsop.Ino, answer func(valid t
 	k.gate.RLock()
 	defer k.gate.RUnlock()
 	var valid time.Duration
-	if now := memoNow(); now > time.Duration(k.restUntil.Load()) {
+	if now := memoNow(); !x.brief && now > time.Duration(k.restUntil.Load()) {
 		if valid = min(s.leaser.Keep(x.op, rep), keepFor); valid > 0 {
 			k.note(now, inos...)
 		}

@@ -58,10 +58,12 @@ func (x *exchange) getattr(forPages bool) {
 	lease := x.s.lease(x.node)
 	rep, errno := x.call(&fsop.GetAttr{Ino: x.node})
 	if errno == fsop.OK {
+		how := showsLooked
 		if forPages {
 			x.refresh(&rep.Attrs[0], lease)
+			how = showsForPages
 		}
-		x.reveal(&rep.Attrs[0], showsAsked, lease)
+		x.reveal(&rep.Attrs[0], how, lease)
 	}
 	x.attr(rep, errno)
 }
