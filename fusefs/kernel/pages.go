@@ -130,9 +130,7 @@ func (p *pages) dropped(a *fsop.Attr, lease uint64) {
 	defer s.mu.Unlock()
 	s.of(a.Ino)
 	s.lease = lease
-	if !s.sized || a.Size > s.size {
-		s.size, s.sized = a.Size, true
-	}
+	s.size, s.sized = a.Size, true
 }
 
 // tell notes that attributes are about to be answered. changed means that the
@@ -148,6 +146,8 @@ func (p *pages) tell(a *fsop.Attr, pid uint32, changed bool) {
 	if changed || !p.raced(s, pid, s.asking-1) {
 		s.size, s.sized = a.Size, true
 	}
+	// A read that ends there tells the kernel so, whether it took this or not.
+	s.size = min(s.size, a.Size)
 	s.told.note(pid, memoNow())
 }
 

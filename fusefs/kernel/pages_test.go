@@ -36,6 +36,8 @@ func TestSuspectPages(t *testing.T) {
 		"the slot had another inode meanwhile": {before: func(p *pages) { p.dropped(file(10), 5); p.slot(7).of(8); p.wrote(7, other, 10) }, lease: 5, drop: true},
 		"truncated by another, in this kernel": {before: func(p *pages) { p.wrote(7, other, 20); p.tell(file(5), other, true) }, drop: true, grown: true},
 		"a raced answer may have been ignored": {before: func(p *pages) { p.wrote(7, other, 4); p.tell(file(10), me, false) }, drop: true, grown: true},
+		"a raced answer showed a smaller file": {before: func(p *pages) { p.wrote(7, other, 20); p.tell(file(5), me, false) }, drop: true, grown: true},
+		"dropped when it was smaller":          {before: func(p *pages) { p.wrote(7, other, 20); p.dropped(file(5), 0) }, drop: true, grown: true},
 		"the end was stored":                   {before: func(p *pages) { p.wrote(7, other, 4); p.dropped(file(10), 0) }, drop: true},
 	} {
 		t.Run(name, func(t *testing.T) {
