@@ -96,6 +96,9 @@ func (s *Session) settled(inos []fsop.Ino, then func()) {
 	}
 	s.cfg.Spawn(func() {
 		<-s.cfg.Clock.After(wait)
+		if s.cfg.Forget != nil {
+			s.cfg.Forget(inos)
+		}
 		then()
 	})
 }

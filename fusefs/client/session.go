@@ -73,6 +73,10 @@ type Config struct {
 	// Linger returns how long the kernel may still answer by itself what Keep
 	// allowed about inodes, nil for all. Nil: it never does.
 	Linger func(inos []fsop.Ino) time.Duration
+	// Forget makes the kernel forget the attributes of inodes when Linger's time has
+	// passed: it counts from when whoever asked runs again, and that may be late. It
+	// does not block. Nil: there is no kernel.
+	Forget func(inos []fsop.Ino)
 }
 
 const (

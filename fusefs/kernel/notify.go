@@ -27,14 +27,25 @@ func (s *server) dropPages(ino fsop.Ino) { s.invalidate(ino, 0) } // from 0, len
 // dropAttr makes the kernel forget an inode's attributes. It waits for nothing.
 func (s *server) dropAttr(ino fsop.Ino) { s.invalidate(ino, -1) }
 
-func (s *server) invalidate(ino fsop.Ino, from int64) {
+func (s *server) invalidate(ino fsop.Ino, from int64) { invalidate(s.dev, ino, from) }
+
+func invalidate(dev int, ino fsop.Ino, from int64) {
 	const bodySize = 24
 	n := make([]byte, outHeaderSize+bodySize)
 	native.PutUint32(n[0:], outHeaderSize+bodySize)
 	native.PutUint32(n[4:], notifyInvalInode)
 	native.PutUint64(n[outHeaderSize:], uint64(ino))
 	native.PutUint64(n[outHeaderSize+8:], uint64(from))
-	_, _ = unix.Write(s.dev, n) // ENOENT: nothing to forget
+	_, _ = unix.Write(dev, n) // ENOENT: nothing to forget
+}
+
+// DropAttrs makes the kernel forget attributes of inodes that it was allowed to keep
+// until now. An answer that is still on its way, which would be later than Linger
+// allows for, it ignores.
+func (m *Mount) DropAttrs(inos []fsop.Ino) {
+	for _, ino := range inos {
+		invalidate(m.fd, ino, -1)
+	}
 }
 
 // DropName makes the kernel forget what a name stood for. A directory that was

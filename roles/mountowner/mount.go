@@ -180,7 +180,7 @@ func (m *mount) clientConfig(members []worker.Member, creds *pki.Credentials, k 
 			TLS:   func(w client.Member) *tls.Config { return creds.ClientTLS(hosts[w.ID]) },
 			Spawn: func(f func()) { go f() },
 		},
-		DropName: k.DropName, Linger: k.Linger, Spawn: func(f func()) { go f() },
+		DropName: k.DropName, Linger: k.Linger, Forget: k.DropAttrs, Spawn: func(f func()) { go f() },
 		Limits: m.limits, Ledger: k.Ledger(), Clock: clock{}, Rand: random, Name: m.spec.Name, Owner: m.spec.Owner,
 		Token:      func() []byte { return m.token(creds) },
 		QuorumWait: m.spec.quorumWait(), Observe: m.tally, Logger: m.log.Named("session"),
