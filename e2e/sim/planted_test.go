@@ -19,7 +19,7 @@ var bugs = []bug{
 	{"the journal is not synced", 1, []edit{
 		{"raftlog/wal/journal.go", "\t\tif err := seg.file.SyncData(); err != nil {\n\t\t\treturn j.poison(", "\t\tif BUG {\n\t\t} else if err := seg.file.SyncData(); err != nil {\n\t\t\treturn j.poison("},
 	}},
-	{"acknowledged before it is synced", 23, []edit{
+	{"acknowledged before it is synced", 51, []edit{
 		{"raftlog/persist.go", "\tif len(batches) > 0 || vote", "\tif BUG {\n\t\tresponses = p.answer(responses)\n\t}\n\tif len(batches) > 0 || vote"},
 	}},
 	{"votes twice: a vote is not kept", 2, []edit{
@@ -39,7 +39,7 @@ var bugs = []bug{
 	{"checksums of newer pages are not recorded", 3, []edit{
 		{"fusefs/tree/pending.go", "if sums == nil || t.g.applied <= sums.since {", "if sums == nil || t.g.applied <= sums.since || BUG {"},
 	}},
-	{"the fence of a received checkpoint is forgotten", 1, []edit{
+	{"the fence of a received checkpoint is forgotten", 37, []edit{
 		{"fusefs/tree/receive.go", "\tt.receivedFence(fence)\n", "\tif !BUG {\n\t\tt.receivedFence(fence)\n\t}\n"},
 		{"fusefs/tree/receive.go", "appendFence(nil, fence)", "appendFence(nil, map[bool]uint64{false: fence}[BUG])"},
 	}},
@@ -80,7 +80,7 @@ var bugs = []bug{
 	{"contents are read from a replica that is behind", 2, []edit{
 		{"fusefs/coord/follower.go", "case rep.Index < r.Index:", "case rep.Index < r.Index && !BUG:"},
 	}},
-	{"leases outlive their term", 340, []edit{
+	{"leases outlive their term", 402, []edit{
 		{"fusefs/client/link.go", "\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10", "\tif BUG {\n\t\treturn time.Duration(ttlMillis) * time.Millisecond * 9\n\t}\n\treturn time.Duration(ttlMillis) * time.Millisecond * 9 / 10"},
 	}},
 	{"a lease is granted beside operations in flight", 387, []edit{
@@ -141,7 +141,7 @@ var bugs = []bug{
 	{"fsync does not wait", 1, []edit{
 		{"fusefs/client/ahead.go", "if a.ops == 0 || a.done >= upTo {", "if a.ops == 0 || a.done >= upTo || BUG {"},
 	}},
-	{"the next server does not know what was answered", 17, []edit{
+	{"the next server does not know what was answered", 318, []edit{
 		{"fusefs/client/inherit.go", "range s.cfg.Ledger.Queued() {", "range map[bool][]Queued{false: s.cfg.Ledger.Queued()}[BUG] {"},
 	}},
 	{"a broken stream goes on", 0, []edit{
