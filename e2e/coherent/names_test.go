@@ -17,10 +17,14 @@ import (
 
 const names = 3
 
-var duration = 3 * time.Second
+var (
+	duration = 3 * time.Second
+	entries  = 3000
+)
 
 func TestMain(m *testing.M) {
 	flag.DurationVar(&duration, "coherent.for", duration, "how long clients work")
+	flag.IntVar(&entries, "coherent.entries", entries, "how many entries of a directory are removed while it is listed")
 	flag.Parse()
 	os.Exit(m.Run())
 }
