@@ -213,8 +213,9 @@ func (w *CheckpointWriter) takeStore(id string) error {
 	return w.t.fs.MkdirAll(w.gen.path(id), 0o700)
 }
 
-// drop gives up the bytes of a part. They go with the next write: not before PROGRESS
-// durably says so, or a crash could leave other bytes under the old record.
+// drop gives up the bytes of a part. They go with the next write, or when the disk has
+// no room otherwise: not before PROGRESS durably says so, or a crash could leave other
+// bytes under the old record.
 func (w *CheckpointWriter) drop(name string) {
 	delete(w.parts, name)
 	w.stale = append(w.stale, name)

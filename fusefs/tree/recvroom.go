@@ -48,8 +48,22 @@ func (w *CheckpointWriter) checkRoom(more uint64) error {
 	return nil
 }
 
-// usable is what may be received yet; it is an error if that is less than more.
+// usable is what may be received yet; it is an error if that is less than more, also
+// without what was given up.
 func (w *CheckpointWriter) usable(more uint64) (uint64, error) {
+	usable, err := w.look(more)
+	var full *NoRoomError
+	if !errors.As(err, &full) || len(w.stale) == 0 {
+		return usable, err
+	}
+	if err := w.clearStale(); err != nil {
+		return 0, fmt.Errorf("make room: %w", err)
+	}
+	return w.look(more)
+}
+
+// look takes a look at the disk.
+func (w *CheckpointWriter) look(more uint64) (uint64, error) {
 	u, err := w.t.fs.Usage(w.t.cfg.Dir)
 	if err != nil {
 		return 0, fmt.Errorf("look for room: %w", err)

@@ -1,6 +1,7 @@
 package tree_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/fusefs/fsop"
 	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
@@ -89,6 +91,70 @@ func TestReceiveLeavesTheReserve(t *testing.T) {
 	mem.SetCapacity(6<<20, 0)
 	if _, err := tr.Receive(tree.Meta{Index: 1001}); !errors.As(err, &full) {
 		t.Fatalf("received into the reserve: %v", err)
+	}
+}
+
+// crampedReceiver is a replica on a disk that has room for one copy and a half of a
+// file of largePart bytes beside its reserve.
+func crampedReceiver(t *testing.T) (*disk.Mem, *tree.Tree) {
+	t.Helper()
+	const reserve = 2 << 20
+	mem := disk.NewMem(2)
+	tr, err := tree.Open(tree.Config{FS: mem, Dir: "replica", Log: zap.NewNop(), ReserveBytes: reserve})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	mem.SetCapacity(largePart*3/2+reserve, 0)
+	return mem, tr
+}
+
+// largePart is more than is asked for without a look at the disk.
+const largePart = 20 << 20
+
+// largeFile makes a file of largePart bytes.
+func (f *fixture) largeFile(name string) fsop.Ino {
+	f.Helper()
+	ino := f.file(name, 0)
+	for at := uint64(0); at < largePart; at += 1 << 20 {
+		f.ok(&fsop.Write{Ino: ino, Offset: at, Data: bytes.Repeat([]byte{'l'}, 1<<20)})
+	}
+	return ino
+}
+
+// receiveFrom receives the newest checkpoint of sender, without installing it.
+func receiveFrom(t *testing.T, sender, tr *tree.Tree, finish bool) error {
+	t.Helper()
+	r, err := sender.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w, err := tr.Receive(r.Meta())
+	if err != nil {
+		return err
+	}
+	err = sendTo(r, w)
+	if err == nil && finish {
+		return errors.Join(w.Finish(), w.Abort())
+	}
+	return errors.Join(err, w.Abort())
+}
+
+// TestStaleBytesTakeNoRoom: the bytes of a part that has changed at the sender make room
+// for the new ones.
+func TestStaleBytesTakeNoRoom(t *testing.T) {
+	f := fixtureOn(t, disk.NewMem(1))
+	ino := f.largeFile("large")
+	checkpoint(t, f.t)
+	_, tr := crampedReceiver(t)
+	if err := receiveFrom(t, f.t, tr, false); err != nil {
+		t.Fatal(err)
+	}
+	f.ok(&fsop.Write{Ino: ino, Data: []byte("changed")})
+	checkpoint(t, f.t)
+	if err := receiveFrom(t, f.t, tr, true); err != nil {
+		t.Fatalf("the new one was not received: %v", err)
 	}
 }
 
