@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"tak-os.org/tak-replicated/fusefs/fsop"
 	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
@@ -37,6 +38,7 @@ type CheckpointWriter struct {
 	recorded map[string]struct{} // parts of which PROGRESS says that bytes are here
 	stale    []string            // parts whose bytes are not good any more, see drop
 	seen     map[string]uint64   // parts of this transfer → size
+	newest   fsop.Ino            // among seen: they come in this order
 	unsynced map[string]struct{}
 	bytes    int // written since the last sync
 	progress disk.File
@@ -74,11 +76,7 @@ func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error) {
 		seen: make(map[string]uint64), unsynced: make(map[string]struct{}), recorded: make(map[string]struct{}),
 	}
 	t.beginReceiving(meta.Index)
-	err := w.open()
-	if err == nil {
-		_, err = w.usable(0)
-	}
-	if err != nil {
+	if err := w.open(); err != nil {
 		if w.progress != nil {
 			err = errors.Join(err, w.progress.Close())
 		}
@@ -190,7 +188,9 @@ func (w *CheckpointWriter) admit(p Part) error {
 		if err := w.takeStore(id); err != nil {
 			return err
 		}
-	} else if _, ok := contentIno(p.Name); !ok {
+	} else if ino, ok := contentIno(p.Name); ok {
+		w.newest = max(w.newest, ino)
+	} else {
 		return fmt.Errorf("part %q: %w", p.Name, fs.ErrInvalid)
 	}
 	w.seen[p.Name] = p.Size

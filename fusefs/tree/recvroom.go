@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"math"
 	"sync"
+
+	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
 // receiving is what a tree knows of its folder "recv": a checkpoint on its way needs
@@ -16,6 +18,7 @@ type receiving struct {
 	there  bool
 	active bool   // a writer is open
 	index  uint64 // up to where the state would have to be for nobody to need it
+	full   int    // transfers that found no room, see beginsAnew
 }
 
 // NoRoomError says that a checkpoint can't be received beside what is there.
@@ -49,17 +52,47 @@ func (w *CheckpointWriter) checkRoom(more uint64) error {
 }
 
 // usable is what may be received yet; it is an error if that is less than more, also
-// without what was given up.
+// without what nobody needs any more.
 func (w *CheckpointWriter) usable(more uint64) (uint64, error) {
 	usable, err := w.look(more)
 	var full *NoRoomError
-	if !errors.As(err, &full) || len(w.stale) == 0 {
+	if !errors.As(err, &full) {
 		return usable, err
 	}
-	if err := w.clearStale(); err != nil {
+	if usable, err = w.lookAgain(more, w.newest); !errors.As(err, &full) || !w.t.beginsAnew() {
+		return usable, err
+	}
+	return w.lookAgain(more, math.MaxUint64)
+}
+
+// lookAgain removes what was given up, and what this transfer has not asked for among
+// the contents below an inode, and takes another look at the disk.
+func (w *CheckpointWriter) lookAgain(more uint64, below fsop.Ino) (uint64, error) {
+	err := w.c.each(func(ino fsop.Ino) error {
+		name := contentName(ino)
+		_, asked := w.seen[name]
+		if w.parts[name] == nil || !asked && ino < below {
+			w.drop(name)
+		}
+		return nil
+	})
+	if err == nil {
+		err = w.clearStale()
+	}
+	if err != nil {
 		return 0, fmt.Errorf("make room: %w", err)
 	}
 	return w.look(more)
+}
+
+// beginsAnew says whether a transfer without room gives up all that it has not asked
+// for yet. One does, after one that left it for the next: it may be that the sender has
+// nothing of it any more.
+func (t *Tree) beginsAnew() bool {
+	t.recv.mu.Lock()
+	defer t.recv.mu.Unlock()
+	t.recv.full++
+	return t.recv.full == 2
 }
 
 // look takes a look at the disk.
@@ -69,7 +102,7 @@ func (w *CheckpointWriter) look(more uint64) (uint64, error) {
 		return 0, fmt.Errorf("look for room: %w", err)
 	}
 	usable := u.AvailBytes - min(u.AvailBytes, w.t.cfg.ReserveBytes)
-	if usable < max(more, 1) {
+	if usable < more {
 		return 0, &NoRoomError{Dir: w.t.cfg.Dir, Free: u.AvailBytes, Reserve: w.t.cfg.ReserveBytes, More: more}
 	}
 	return usable, nil
@@ -102,7 +135,7 @@ func (t *Tree) endReceiving(installed bool) {
 	defer t.recv.mu.Unlock()
 	t.recv.active = false
 	if installed {
-		t.recv.there, t.recv.index = false, 0
+		t.recv.there, t.recv.index, t.recv.full = false, 0, 0
 	}
 }
 
@@ -134,6 +167,6 @@ func (t *Tree) dropReceived(index uint64) error {
 	if err := t.fs.RemoveAll(t.fs.PathJoin(t.cfg.Dir, recvDir)); err != nil {
 		return fmt.Errorf("remove what was received: %w", err)
 	}
-	t.recv.there, t.recv.index = false, 0
+	t.recv.there, t.recv.index, t.recv.full = false, 0, 0
 	return nil
 }

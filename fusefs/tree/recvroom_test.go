@@ -89,8 +89,14 @@ func TestReceiveLeavesTheReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	mem.SetCapacity(6<<20, 0)
-	if _, err := tr.Receive(tree.Meta{Index: 1001}); !errors.As(err, &full) {
+	if w, err = tr.Receive(tree.Meta{Index: 1001}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(tree.Part{Name: "content/2", Size: 1, Stamp: 1001}, 0, []byte{1}, 1001); !errors.As(err, &full) {
 		t.Fatalf("received into the reserve: %v", err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -116,10 +122,15 @@ const largePart = 20 << 20
 func (f *fixture) largeFile(name string) fsop.Ino {
 	f.Helper()
 	ino := f.file(name, 0)
+	f.fill(ino)
+	return ino
+}
+
+func (f *fixture) fill(ino fsop.Ino) {
+	f.Helper()
 	for at := uint64(0); at < largePart; at += 1 << 20 {
 		f.ok(&fsop.Write{Ino: ino, Offset: at, Data: bytes.Repeat([]byte{'l'}, 1<<20)})
 	}
-	return ino
 }
 
 // receiveFrom receives the newest checkpoint of sender, without installing it.
@@ -155,6 +166,62 @@ func TestStaleBytesTakeNoRoom(t *testing.T) {
 	checkpoint(t, f.t)
 	if err := receiveFrom(t, f.t, tr, true); err != nil {
 		t.Fatalf("the new one was not received: %v", err)
+	}
+}
+
+// TestRemovedFilesTakeNoRoom: what was received of files that the sender has no more
+// makes room: at once when the transfer has come past them, and the second time when it
+// can't know yet.
+func TestRemovedFilesTakeNoRoom(t *testing.T) {
+	for _, past := range []bool{true, false} {
+		f := fixtureOn(t, disk.NewMem(1))
+		before := f.file("before", 1)
+		f.largeFile("removed")
+		checkpoint(t, f.t)
+		_, tr := crampedReceiver(t)
+		if err := receiveFrom(t, f.t, tr, false); err != nil {
+			t.Fatal(err)
+		}
+		f.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("removed")})
+		f.ok(&fsop.Reap{Inos: f.t.Orphans(1)})
+		if past {
+			f.largeFile("after")
+		} else {
+			f.fill(before)
+		}
+		checkpoint(t, f.t)
+		err := receiveFrom(t, f.t, tr, past)
+		if !past {
+			var full *tree.NoRoomError
+			if !errors.As(err, &full) {
+				t.Fatalf("what may be of use is given up at once: %v", err)
+			}
+			err = receiveFrom(t, f.t, tr, true)
+		}
+		if err != nil {
+			t.Fatalf("the new one was not received, the removed file was passed: %v: %v", past, err)
+		}
+	}
+}
+
+// TestReceivesWithoutRoom: a disk that has its reserve and nothing more takes a checkpoint
+// of which everything is here.
+func TestReceivesWithoutRoom(t *testing.T) {
+	f := fixtureOn(t, disk.NewMem(1))
+	f.largeFile("large")
+	checkpoint(t, f.t)
+	mem, tr := crampedReceiver(t)
+	if err := receiveFrom(t, f.t, tr, false); err != nil {
+		t.Fatal(err)
+	}
+	const reserve = 2 << 20
+	u, err := mem.Usage("replica")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem.SetCapacity(int64(u.TotalBytes-u.AvailBytes)+reserve, 0)
+	if err := receiveFrom(t, f.t, tr, true); err != nil {
+		t.Fatalf("not received although everything is here: %v", err)
 	}
 }
 

@@ -145,7 +145,7 @@ func (r *CheckpointReader) Next() (Part, error) {
 			return Part{}, err
 		}
 		r.it.Next()
-		return Part{Name: contentPart + strconv.FormatUint(uint64(n.ino), 10), Size: size, Stamp: n.changed}, nil
+		return Part{Name: contentName(n.ino), Size: size, Stamp: n.changed}, nil
 	}
 	if err := r.it.Error(); err != nil {
 		return Part{}, err
@@ -208,6 +208,8 @@ func (r *CheckpointReader) Open(name string) (PartReader, error) {
 	}
 	return &contentReader{t: r.t, c: r.c, ino: ino}, nil
 }
+
+func contentName(ino fsop.Ino) string { return contentPart + strconv.FormatUint(uint64(ino), 10) }
 
 // contentIno returns the inode number in a content part's name.
 func contentIno(name string) (fsop.Ino, bool) {
