@@ -394,10 +394,11 @@ func (t *Tree) Condemn(cause error) *CondemnedError {
 }
 
 // ReadPage reads a page that fits its checksum, for another replica, and tells
-// which entry was the last to change the file's contents.
+// which entry was the last to change the file's contents. fs.ErrNotExist says that
+// there is none here; any other error, as before Ready, that it is not known.
 func (t *Tree) ReadPage(ino fsop.Ino, page uint64) (data []byte, changed uint64, err error) {
 	if !t.Ready() {
-		return nil, 0, errDamaged
+		return nil, 0, errNotReady
 	}
 	bytes := &t.stripes[uint64(ino)%stripeCount].bytes
 	bytes.RLock()

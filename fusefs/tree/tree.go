@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	errClosed  = errors.New("tree is closed")
-	errDamaged = errors.New("contents differ from their checksum")
+	errClosed   = errors.New("tree is closed")
+	errDamaged  = errors.New("contents differ from their checksum")
+	errNotReady = errors.New("contents are newer than the state")
 )
 
 // Tree is one replica of the filesystem.

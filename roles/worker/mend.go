@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,7 +29,8 @@ import (
 // and gets for each page a u32: 0 when it is not to be had here, or the size of a
 // page, then the index of the last entry that changed the file's contents, u64,
 // and the page's bytes. Only pages that fit their checksum are sent. The
-// receiver checks them against its own.
+// receiver checks them against its own. A stream that ends early is no answer: the
+// member can't tell yet.
 const (
 	mendMagic     = "takmend\x01"
 	mendHead      = len(mendMagic) + 8 + 8 + 4
@@ -111,7 +113,10 @@ func (r *replica) servePages(stream io.ReadWriter) error {
 	}
 	for page := req.page; page < req.page+uint64(req.count); page++ {
 		// A page that is not good here is not to be had: nobody else is asked.
-		data, changed, _ := r.tree.ReadPage(req.ino, page)
+		data, changed, err := r.tree.ReadPage(req.ino, page)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read page %d of inode %d: %w", page, req.ino, err)
+		}
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
 		if len(data) > 0 {
 			b = append(binary.LittleEndian.AppendUint64(b, changed), data...)

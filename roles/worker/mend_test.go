@@ -1,14 +1,19 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"tak-os.org/tak-replicated/fusefs/tree"
 	"tak-os.org/tak-replicated/raftlog"
+	"tak-os.org/tak-replicated/raftlog/disk"
 )
 
 // TestFetch: all members are asked for a page at the same time. One that does not answer
@@ -86,5 +91,35 @@ func TestFetch(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestUnreadyMemberAnswersNothing: a member that has not replayed its journal yet can't
+// tell whether it has a page, and does not say that it has none.
+func TestUnreadyMemberAnswersNothing(t *testing.T) {
+	tr, err := tree.Open(tree.Config{FS: disk.NewMem(1), Dir: "replica", Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	r := &replica{tree: tr}
+	ask := func() ([]sentPage, error) {
+		var answer bytes.Buffer
+		served := r.servePages(struct {
+			io.Reader
+			io.Writer
+		}{bytes.NewReader(mendRequest{7, 0, 2}.encode()[len(mendMagic):]), &answer})
+		pages, err := readPages(&answer, 2)
+		if (served == nil) != (err == nil) {
+			t.Fatalf("served with %v, read with %v", served, err)
+		}
+		return pages, err
+	}
+	if pages, err := ask(); err != nil || pages[0].data != nil || pages[1].data != nil {
+		t.Fatalf("a file that is not there: %v, %v", pages, err)
+	}
+	tr.SetFence(5, 1)
+	if pages, err := ask(); err == nil {
+		t.Fatalf("answered %v before it was ready", pages)
 	}
 }
