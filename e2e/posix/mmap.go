@@ -89,6 +89,21 @@ var mmapGroup = Group{"mmap", []Case{
 		}
 		Eq(c, m[4095], 1, "last byte")
 	}},
+	{Name: "truncation beside pages that the map has changed", Needs: []Cap{CapSharedMmap}, Fn: func(c *C) {
+		c.put(c.P("f"), bytes.Repeat([]byte("a"), 40_000))
+		fd := c.open(c.P("f"), unix.O_RDWR)
+		m := c.mmap(fd, 40_000, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		for i, size := range []int64{30_000, 20_000, 35_000, 20_000} {
+			c.get(c.Q("f")) // the other side looks, so that this one has to ask again
+			m[100], m[9000] = byte(i), byte(i)
+			c.OK(unix.Ftruncate(fd, size), "ftruncate")
+			Eq(c, statOf(c, c.P("f")).Size, size, "size")
+		}
+		c.OK(unix.Msync(m[:8192], unix.MS_SYNC), "msync")
+		got := c.get(c.Q("f"))
+		Eq(c, len(got), 20_000, "bytes")
+		Eq(c, got[100], 3, "what the map has changed last")
+	}},
 	{Name: "a read-only handle cannot be mapped for shared writing", Fn: func(c *C) {
 		c.put(c.P("f"), make([]byte, 4096))
 		_, err := unix.Mmap(c.open(c.P("f"), unix.O_RDONLY), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -82,6 +82,7 @@ func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 	for i := range rep.Entries {
 		inos = append(inos, rep.Entries[i].Ino)
 		if a := rep.Entries[i].Attr; a != nil {
+			x.reveal(a, showsLooked, 0)
 			x.s.pages.tell(a, x.pid, false)
 		}
 	}

@@ -14,15 +14,17 @@ import (
 // shown: nobody else has changed the file.
 //
 // Dropping makes the kernel ignore the answer that it waits for, and go on with what
-// it knew. That does no harm before it reads from pages, nor where the answer shows
-// nothing new; an answer to SETATTR it never ignores. Otherwise the pages stay for
-// now, and nothing is kept, so that it asks again before it reads.
+// it knew; and while it waits for the answer to a truncation it holds back the writes
+// of dirty pages, for which dropping would wait. So pages are dropped only before a
+// read from pages. Any other answer that may hide something is not kept, so that the
+// kernel asks again before it reads, and what it showed stays to be compared then.
 
 // sight is what an answer showed of a file last.
 type sight struct {
-	known bool
-	attr  fsop.Attr
-	lease uint64 // held since, 0: none
+	known        bool
+	ctime, mtime fsop.Time
+	size         uint64
+	lease        uint64 // held since, 0: none
 }
 
 // showing is what kind of answer shows attributes.
@@ -35,18 +37,9 @@ const (
 	showsSet                     // to SETATTR
 )
 
-// remedy is what to do about a change that the kernel may not see.
-type remedy int
-
-const (
-	nothing remedy = iota
-	dropFirst
-	askAgain
-)
-
-// hidden reports what an answer may hide from the kernel. lease is held now, with
-// the answer at hand.
-func (p *pages) hidden(a *fsop.Attr, how showing, lease uint64) remedy {
+// hides reports whether an answer may hide a change from the kernel. lease is held
+// now, with the answer at hand.
+func (p *pages) hides(a *fsop.Attr, how showing, lease uint64) bool {
 	s := p.slot(a.Ino)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,35 +47,25 @@ func (p *pages) hidden(a *fsop.Attr, how showing, lease uint64) remedy {
 	was := &s.shown
 	switch {
 	case how == showsMade, was.lease != 0 && was.lease == lease:
-		return nothing
+		return false
 	case how == showsSet:
-		return dropFirst
-	case !was.known || a.Ctime == was.attr.Ctime || a.Mtime != was.attr.Mtime || a.Size != was.attr.Size:
-		return nothing
+		return true
 	}
-	if how == showsForPages {
-		return dropFirst
-	}
-	rest := *a
-	rest.Ctime, rest.Atime = was.attr.Ctime, was.attr.Atime
-	if rest == was.attr {
-		return dropFirst
-	}
-	return askAgain
+	return was.known && a.Ctime != was.ctime && a.Mtime == was.mtime && a.Size == was.size
 }
 
 // show notes what is about to be answered; lease is the one that is held since
-// before it was read. What is still hidden stays so.
-func (p *pages) show(a *fsop.Attr, lease uint64, still bool) {
+// before it was read. What is hidden is told by the ctime that was shown before.
+func (p *pages) show(a *fsop.Attr, lease uint64, hidden bool) {
 	s := p.slot(a.Ino)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.of(a.Ino)
-	ctime := s.shown.attr.Ctime
-	s.shown = sight{true, *a, lease}
-	if still {
-		s.shown.attr.Ctime = ctime
+	ctime := a.Ctime
+	if hidden {
+		ctime = s.shown.ctime
 	}
+	s.shown = sight{true, ctime, a.Mtime, a.Size, lease}
 }
 
 // kept reports whether attributes were shown under a lease.
@@ -101,23 +84,29 @@ func (x *exchange) reveal(a *fsop.Attr, how showing, before uint64) {
 	}
 	p := x.s.pages
 	lease := x.s.lease(a.Ino)
-	switch p.hidden(a, how, lease) {
-	case dropFirst:
-		defer p.droppers.Add(-1)
-		if p.droppers.Add(1) > droppersMax {
-			x.brief = true
-			return // as in refresh; the next answer tries again
-		}
-		x.yield()
-		x.s.dropPages(a.Ino)
+	hidden := p.hides(a, how, lease)
+	if hidden && how == showsForPages && x.dropBefore(a.Ino) {
 		p.show(a, lease, false)
-	case askAgain:
-		x.brief = true
-		p.show(a, 0, true)
-	default:
-		if how != showsMade && before != lease && !p.kept(a.Ino, lease) {
-			lease = 0
-		}
-		p.show(a, lease, false)
+		return
 	}
+	if hidden {
+		x.brief = true
+	}
+	if hidden || how != showsMade && before != lease && !p.kept(a.Ino, lease) {
+		lease = 0
+	}
+	p.show(a, lease, hidden)
+}
+
+// dropBefore drops pages before the answer, unless too many wait for that: they
+// could keep the reads from being answered for which the kernel waits.
+func (x *exchange) dropBefore(ino fsop.Ino) bool {
+	p := x.s.pages
+	defer p.droppers.Add(-1)
+	if p.droppers.Add(1) > droppersMax {
+		return false
+	}
+	x.yield()
+	x.s.dropPages(ino)
+	return true
 }
