@@ -205,6 +205,9 @@ func (s *Session) readNear(ctx context.Context, op fsop.Op, inos ...fsop.Ino) *f
 		f.Token = s.cfg.Token()
 	}
 	ans := n.ask(ctx, f)
+	if ans == nil && ctx.Err() != nil {
+		return nil // whoever asked has gone
+	}
 	rep := s.nearAnswered(ans)
 	if rep != nil {
 		after, ok := s.holds(inos)

@@ -187,7 +187,7 @@ func (l *Link) stream(st *fsop.Stream) {
 	if c.term == 0 || s == nil || s.link != l || st.Session != s.id || st.Epoch != s.epoch {
 		return // its connection is about to end
 	}
-	if s.crowded() {
+	if st.First+uint64(len(st.Ops)) > s.next && s.crowded() { // not only what was sent before
 		c.log.Error("a session streams more than the window holds", zap.Uint64("session", s.id), zap.Int("operations", len(s.queue)+len(s.waiting)))
 		c.cfg.Spawn(l.wire.Close)
 		return

@@ -1,6 +1,9 @@
 package coord
 
 import (
+	"bytes"
+	"time"
+
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
@@ -16,11 +19,9 @@ import (
 
 // followerRead answers a read of contents from what is applied here.
 func (c *Coordinator) followerRead(l *Link, id uint64, r *fsop.FollowerRead) {
-	if c.cfg.Authorize != nil {
-		if err := c.cfg.Authorize(r.Token); err != nil {
-			l.refuse(id, fsop.Fail(fsop.Denied, "%v", err))
-			return
-		}
+	if err := l.authorized(r.Token); err != nil {
+		l.refuse(id, fsop.Fail(fsop.Denied, "%v", err))
+		return
 	}
 	c.lock()
 	defer c.unlock()
@@ -39,6 +40,25 @@ func (c *Coordinator) followerRead(l *Link, id uint64, r *fsop.FollowerRead) {
 		l.queries++
 		c.cfg.Spawn(func() { c.answerFollower(l, id, r) })
 	}
+}
+
+// tokenFor is how long a token that was good is not looked at again: that takes
+// longer than to read.
+const tokenFor = 10 * time.Second
+
+// authorized reports whether a token is good.
+func (l *Link) authorized(token []byte) error {
+	c := l.c
+	if c.cfg.Authorize == nil {
+		return nil
+	}
+	if now := c.cfg.Clock.Mono(); now >= l.tokenUntil || !bytes.Equal(token, l.token) {
+		if err := c.cfg.Authorize(token); err != nil {
+			return err
+		}
+		l.token, l.tokenUntil = bytes.Clone(token), now+tokenFor
+	}
+	return nil
 }
 
 func (c *Coordinator) answerFollower(l *Link, id uint64, r *fsop.FollowerRead) {

@@ -1,6 +1,8 @@
 package coord
 
 import (
+	"time"
+
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
@@ -22,6 +24,11 @@ type Link struct {
 	peer string // for logs
 	// operator says that the connection is an operator's: it may operate.
 	operator bool
+
+	// The token that was good last, for whoever reads without a session; only the
+	// reading goroutine uses it.
+	token      []byte
+	tokenUntil time.Duration
 
 	// Guarded by c.mu.
 	session  *session // nil until attached, and after the session moved on

@@ -31,8 +31,9 @@ func (x *exchange) open(q *fuse.OpenRequest) {
 }
 
 func (x *exchange) release(q *fuse.ReleaseRequest) {
-	x.releaseLocks(uint64(q.Handle))
+	left := x.releaseLocks(uint64(q.Handle))
 	x.s.ledger.Close(uint64(q.Handle))
+	x.s.leftLocks.add(x.s, left...)
 	x.fail(fsop.OK)
 }
 
@@ -144,6 +145,10 @@ func (x *exchange) wrote(n uint32) {
 // copyFileRange reads and writes: what is replicated never depends on contents.
 // It copies at most maxData and says so; programs go on from there.
 func (x *exchange) copyFileRange(in copyIn) {
+	if x.s.ledger.isVoid(in.handles[0]) || x.s.ledger.isVoid(in.handles[1]) {
+		x.fail(fsop.EIO)
+		return
+	}
 	rep, errno := x.call(&fsop.Read{Ino: x.node, Offset: in.from, Length: uint32(min(in.length, maxData))})
 	if errno != fsop.OK {
 		x.fail(errno)

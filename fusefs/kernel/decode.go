@@ -50,7 +50,8 @@ func decodeLseek(b []byte) (in lseekIn, ok bool) {
 }
 
 type copyIn struct {
-	from, to uint64 // offsets
+	handles  [2]uint64 // of what is read and what is written
+	from, to uint64    // offsets
 	target   fuse.NodeID
 	length   uint64
 }
@@ -60,7 +61,8 @@ func decodeCopy(b []byte) (in copyIn, ok bool) {
 		return in, false
 	}
 	return copyIn{
-		from: native.Uint64(b[8:]), target: fuse.NodeID(native.Uint64(b[16:])),
+		handles: [2]uint64{native.Uint64(b), native.Uint64(b[24:])},
+		from:    native.Uint64(b[8:]), target: fuse.NodeID(native.Uint64(b[16:])),
 		to: native.Uint64(b[32:]), length: native.Uint64(b[40:]),
 	}, true
 }

@@ -46,7 +46,7 @@ func (t *holderTable) load(mem memory) {
 			continue
 		}
 		h := holder{fsop.Ino(mem.load64(off + 8)), mem.load64(off + 16), mem.load64(off + 24), kind}
-		t.byIno[h.Ino] = append(t.byIno[h.Ino], holderAt{holder: h, slot: i})
+		t.byIno[h.Ino] = append(t.byIno[h.Ino], holderAt{holder: h, slot: i, claims: 1})
 	}
 }
 
@@ -156,12 +156,18 @@ func (l *Ledger) allLeft() []holder {
 	return slices.DeleteFunc(all, func(h holder) bool { return l.isOpen(h.Handle) })
 }
 
-// clear forgets all holders, and lists their inodes. Attempts under way go on: whoever
-// asked is told what became of them.
-func (t *holderTable) clear() (inos []fsop.Ino) {
+// forfeit forgets what is held, after mark was told of the inodes: a process that is
+// killed in between leaves it to the next. Attempts under way go on: whoever asked is
+// told what became of them.
+func (t *holderTable) forfeit(mark func(fsop.Ino)) (inos int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ino, list := range t.byIno {
+		if !slices.ContainsFunc(list, func(a holderAt) bool { return a.claims > uint64(a.busy) }) {
+			continue // nobody has had an answer
+		}
+		inos++
+		mark(ino)
 		rest := slices.DeleteFunc(list, func(a holderAt) bool {
 			if a.busy == 0 {
 				t.mem.store32(holderOff(a.slot), 0)
@@ -169,10 +175,9 @@ func (t *holderTable) clear() (inos []fsop.Ino) {
 			}
 			return a.busy == 0
 		})
-		if len(rest) == len(list) {
-			continue // nobody holds anything
+		for i := range rest {
+			rest[i].claims = uint64(rest[i].busy)
 		}
-		inos = append(inos, ino)
 		if len(rest) == 0 {
 			delete(t.byIno, ino)
 		} else {

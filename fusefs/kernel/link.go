@@ -21,7 +21,6 @@ type Link struct {
 	pid  int // the keeper's
 
 	mu      sync.Mutex // one request at a time
-	deaf    bool       // an answer did not come; a late one would be taken for another's
 	answers chan *message
 
 	stop  chan struct{} // closed when the keeper wants this process to end
@@ -208,9 +207,6 @@ func (l *Link) drop(id string) {
 func (l *Link) ask(m *message, files ...*os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.deaf {
-		return errors.New("the keeper did not answer before")
-	}
 	l.conn.SetWriteDeadline(time.Now().Add(keeperTimeout))
 	if err := sendMessage(l.conn, m, files...); err != nil {
 		return err
@@ -229,7 +225,7 @@ func (l *Link) ask(m *message, files ...*os.File) error {
 	case <-l.gone:
 		return fmt.Errorf("the keeper has gone: %w", l.why)
 	case <-late.C:
-		l.deaf = true
+		l.conn.Close() // the answer would be taken for another's: the next process begins anew
 		return fmt.Errorf("no answer within %v", keeperTimeout)
 	}
 }

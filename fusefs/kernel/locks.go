@@ -68,7 +68,6 @@ func (x *exchange) queryLock(q *fuse.QueryLockRequest) {
 }
 
 func (x *exchange) lock(q *fuse.LockRequest, wait bool) {
-	x.afterReleases()
 	r := lockRange(q)
 	h := holder{Ino: x.node, Owner: r.Owner, Handle: uint64(q.Handle), Kind: r.Kind}
 	had := r.Kind == fsop.Flock && x.s.ledger.holds(x.node, r.Owner, fsop.Flock)
@@ -76,6 +75,7 @@ func (x *exchange) lock(q *fuse.LockRequest, wait bool) {
 		x.fail(fsop.ENOLCK)
 		return
 	}
+	x.afterReleases() // claimed before, so that those that begin now see it
 	errno := x.tryLock(r)
 	if errno == fsop.EAGAIN && had {
 		errno = x.giveUpFlock(h)
@@ -197,19 +197,20 @@ func (x *exchange) flushLocks(owner uint64) fsop.Errno {
 // of fcntl(2) that were taken through the handle and are still there. Those are
 // open file description locks, of which the kernel sends no release: the locks of
 // processes went when they closed. Nobody is told when it fails, and nobody else
-// could end them, so it is tried again until it is done.
-func (x *exchange) releaseLocks(handle uint64) {
+// could end them, so those that are left are to be tried again until it is done.
+func (x *exchange) releaseLocks(handle uint64) (left []holder) {
 	holders := x.s.ledger.holdersOf(x.node, handle)
 	if len(holders) == 0 {
-		return
+		return nil
 	}
 	defer x.s.releases.begin(x.node)() // before the baton goes on: who asks for a lock later waits
 	x.yield()
 	for _, h := range holders {
 		if x.s.unlockAll(h) != fsop.OK {
-			x.s.leftLocks.add(x.s, h)
+			left = append(left, h)
 		}
 	}
+	return left
 }
 
 // afterReleases waits for the releases that were under way when x came. Nobody

@@ -27,16 +27,18 @@ func (s *server) dropPages(ino fsop.Ino) { s.invalidate(ino, 0) } // from 0, len
 // dropAttr makes the kernel forget an inode's attributes. It waits for nothing.
 func (s *server) dropAttr(ino fsop.Ino) { s.invalidate(ino, -1) }
 
-func (s *server) invalidate(ino fsop.Ino, from int64) { invalidate(s.dev, ino, from) }
+func (s *server) invalidate(ino fsop.Ino, from int64) {
+	_, _ = unix.Write(s.dev, invalidation(ino, from)) // ENOENT: nothing to forget
+}
 
-func invalidate(dev int, ino fsop.Ino, from int64) {
+func invalidation(ino fsop.Ino, from int64) []byte {
 	const bodySize = 24
 	n := make([]byte, outHeaderSize+bodySize)
 	native.PutUint32(n[0:], outHeaderSize+bodySize)
 	native.PutUint32(n[4:], notifyInvalInode)
 	native.PutUint64(n[outHeaderSize:], uint64(ino))
 	native.PutUint64(n[outHeaderSize+8:], uint64(from))
-	_, _ = unix.Write(dev, n) // ENOENT: nothing to forget
+	return n
 }
 
 // DropAttrs makes the kernel forget attributes of inodes that it was allowed to keep
@@ -44,7 +46,7 @@ func invalidate(dev int, ino fsop.Ino, from int64) {
 // allows for, it ignores.
 func (m *Mount) DropAttrs(inos []fsop.Ino) {
 	for _, ino := range inos {
-		invalidate(m.fd, ino, -1)
+		_, _ = m.dev.Write(invalidation(ino, -1)) // the mount may have ended: not its number, which may be another's
 	}
 }
 

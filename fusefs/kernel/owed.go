@@ -35,18 +35,16 @@ func (l *Ledger) Paid(handle uint64) bool {
 
 // Forfeit implements the ledger of a session.
 func (l *Ledger) Forfeit() int {
-	inos := l.holders.clear()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ino := range inos {
+	return l.holders.forfeit(func(ino fsop.Ino) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.markAll(ino, func(at *handleAt) {
 			if !at.void {
 				at.void = true
 				l.forfeited.Add(1)
 			}
 		})
-	}
-	return len(inos)
+	})
 }
 
 // isVoid reports whether a handle's file has lost a lock since it was opened.
@@ -112,6 +110,11 @@ func (x *exchange) isVoid(req fuse.Request) bool {
 		handle = q.Handle
 	case *fuse.SetattrRequest:
 		if !q.Valid.Handle() {
+			return false
+		}
+		handle = q.Handle
+	case *fuse.GetattrRequest: // before a read from pages, for instance
+		if q.Flags&fuse.GetattrFh == 0 {
 			return false
 		}
 		handle = q.Handle

@@ -44,9 +44,19 @@ func TestLocksLostWithTheSession(t *testing.T) {
 	if err := l.claim(asking); err != nil { // and is not answered yet
 		t.Fatal(err)
 	}
-	if n := l.Forfeit(); n != 1 {
+	more := holder{Ino: 7, Owner: 80, Handle: 80, Kind: fsop.Posix}
+	hold(t, s, more)
+	if err := l.claim(more); err != nil { // holds some, and asks for others
+		t.Fatal(err)
+	}
+	if n := l.Forfeit(); n != 2 {
 		t.Errorf("locks are lost on %d files", n)
 	}
+	if !l.isVoid(80) || !l.holds(7, 80, fsop.Posix) {
+		t.Error("who asks for more while a lock is lost is not told, or forgotten")
+	}
+	l.settle(more)
+	l.Close(80)
 	for _, l := range []*Ledger{l, newLedgerOn(l.mem)} {
 		if !l.isVoid(70) || !l.isVoid(71) || l.isVoid(72) {
 			t.Errorf("of no use: %v, %v and %v", l.isVoid(70), l.isVoid(71), l.isVoid(72))
