@@ -72,7 +72,8 @@ type MemberStatus struct {
 	// Rebuild is the checkpoint that is being sent to the member, nil for none.
 	Rebuild *Rebuild
 	// Behind says that the member needs a checkpoint, whether one is on its way or not:
-	// the leader's journal does not reach back to what it has. Known to the leader only.
+	// the leader's journal does not reach back to what it has. Known to the leader only,
+	// and of a member that has not answered it yet only once one is on its way.
 	Behind bool
 }
 
@@ -121,7 +122,7 @@ func (c *core) status() Status {
 			ms.Match, ms.Active = c.store.last, true
 		case ok && c.leader == c.id && c.leader != raft.None:
 			ms.Match, ms.Active = pr.Match, pr.RecentActive
-			ms.Behind = c.rebuilds.outbound[m.ID] != nil || pr.Match+1 < c.store.first
+			ms.Behind = c.rebuilds.outbound[m.ID] != nil || pr.Match > 0 && pr.Match+1 < c.store.first
 			if c.store.last > pr.Match {
 				ms.Lag = c.store.last - pr.Match
 			}
