@@ -73,7 +73,9 @@ func lastOf(list []uint64) uint64 {
 // the checkpoints that are left. If none can be used the tree is that of index 0
 // and the files stay as they are: whether the journal, or another replica,
 // can bring the state back is for the log to know. A disk that refuses something is
-// not damage, and nothing is passed over for it.
+// not damage, and nothing is passed over for it; but a newest checkpoint that can't be
+// read, twice, is given up when the one before can. It can't stay: from then on contents
+// may be older than it says.
 func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
 	t.bereft = false
 	if mark == suspectContents {
@@ -82,13 +84,16 @@ func (t *Tree) openNewest(named []uint64, mark string) ([]uint64, error) {
 		return nil, t.openEmpty()
 	}
 	for i := len(named) - 1; i >= 0; i-- {
-		err := t.openCheckpoint(named[i], mark != "")
-		if err := errors.Join(err, t.failed()); refused(err) {
+		err := t.tryCheckpoint(named[i], mark != "")
+		spare := i == len(named)-1 && i > 0
+		if spare && errors.Is(err, syscall.EIO) {
+			err = t.tryCheckpoint(named[i], mark != "")
+		}
+		if refused(err) && !(spare && errors.Is(err, syscall.EIO)) {
 			return nil, fmt.Errorf("open checkpoint %d: %w", named[i], err)
 		}
 		if err != nil {
 			t.log.Error("checkpoint is unusable", zap.Uint64("index", named[i]), zap.Error(err))
-			t.broken.Store(nil) // that store's end is not the tree's
 			continue
 		}
 		for _, n := range named[i+1:] {
@@ -148,6 +153,22 @@ func (t *Tree) load(index uint64) error {
 	}
 	t.sessions, t.locks = v.loadSessions(), v.loadLocks()
 	return nil
+}
+
+// tryCheckpoint is openCheckpoint; a store that could not be opened is not the tree's, nor is
+// its end.
+func (t *Tree) tryCheckpoint(index uint64, verify bool) error {
+	err := t.openCheckpoint(index, verify)
+	failed := errors.Join(err, t.failed())
+	if err == nil && !refused(failed) {
+		return nil
+	}
+	if t.db != nil {
+		failed = errors.Join(failed, t.db.Close())
+		t.db = nil
+	}
+	t.broken.Store(nil)
+	return failed
 }
 
 func (t *Tree) openCheckpoint(index uint64, verify bool) (err error) {

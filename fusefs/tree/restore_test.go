@@ -2,6 +2,7 @@ package tree_test
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -58,5 +59,63 @@ func TestWantIsNotDamage(t *testing.T) {
 				t.Fatal("no start was refused")
 			}
 		})
+	}
+}
+
+// TestUnreadableCheckpoint: a newest checkpoint that can't be read gives way to the one
+// before, from which the journal leads on; the only one does not, and none does for want
+// of something else.
+func TestUnreadableCheckpoint(t *testing.T) {
+	h := newHistory(t, 29, 200)
+	for _, c := range []struct {
+		fault error
+		named []uint64
+		at    uint64 // 0: the start is refused
+	}{
+		{syscall.EIO, []uint64{100, 200}, 100},
+		{syscall.EIO, []uint64{200}, 0},
+		{syscall.EMFILE, []uint64{100, 200}, 0},
+		{syscall.EACCES, []uint64{100, 200}, 0},
+		{syscall.EROFS, []uint64{100, 200}, 0},
+	} {
+		mem := disk.NewMem(1)
+		tr := openTree(t, mem, "replica")
+		for _, index := range c.named {
+			h.replay(t, tr, index)
+			checkpoint(t, tr)
+		}
+		want := digest(t, tr)
+		tr.Close()
+		fsys := disk.Inject(mem, func(call disk.Call) error {
+			if call.Op == disk.OpRead && strings.Contains(call.Path, "ck-") && strings.Contains(call.Path, "200/") {
+				return c.fault
+			}
+			return nil
+		})
+		tr, err := tree.Open(tree.Config{FS: fsys, Dir: "replica", Log: zap.NewNop()})
+		next := uint64(200)
+		if c.at == 0 {
+			if !errors.Is(err, c.fault) {
+				t.Fatalf("%v, checkpoints %v: the start says %v", c.fault, c.named, err)
+			}
+		} else {
+			if err != nil {
+				t.Fatalf("%v, checkpoints %v: %v", c.fault, c.named, err)
+			}
+			if next = appliedBy(tr); next != c.at {
+				t.Fatalf("%v, checkpoints %v: restored at %d", c.fault, c.named, next)
+			}
+			tr.Close()
+		}
+		tr = openTree(t, mem, "replica")
+		if got := appliedBy(tr); got != next {
+			t.Fatalf("%v, checkpoints %v: the next start restored at %d", c.fault, c.named, got)
+		}
+		tr.SetFence(200, 1) // the journal's end
+		h.replay(t, tr, 200)
+		if err := tr.Check(); err != nil || digest(t, tr) != want {
+			t.Fatalf("%v, checkpoints %v: not the same state: %v", c.fault, c.named, err)
+		}
+		tr.Close()
 	}
 }
