@@ -98,11 +98,13 @@ func (x *exchange) giveUpFlock(h holder) fsop.Errno {
 	return fsop.EAGAIN
 }
 
-// tryLock attempts a lock once. A refusal changed nothing, so its number is
-// given up at once: a long wait must not hold up acknowledgements.
+// tryLock attempts a lock once. Its number is given up with the answer: a refusal
+// changed nothing, and to take a lock twice is to take it once. A long wait must not
+// hold up acknowledgements; and pages are dropped behind writes to them, which begin
+// only when few numbers are unfinished.
 func (x *exchange) tryLock(r fsop.LockRange) fsop.Errno {
 	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
-	if errno == fsop.EAGAIN {
+	if errno == fsop.EAGAIN || errno == fsop.OK {
 		if x.s.finisher != nil {
 			x.s.finisher.Finish(x.tag)
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
@@ -115,5 +117,35 @@ func TestFlockGivesUpFirst(t *testing.T) {
 	}
 	if o, ok := caller.asked[0].Op.(*fsop.Lock); !ok || o.Lock.Type != fsop.LockUnlock || o.Lock.Owner != 70 || caller.asked[0].Tag != 0 {
 		t.Errorf("asked %+v", caller.asked[0])
+	}
+}
+
+// TestLockFinishesBeforePagesAreDropped takes a lock while a page of the file is being
+// written: dropping waits for that, and that for the lock's number, if too many came
+// behind it. Both then ended after the quorum wait, with EIO.
+func TestLockFinishesBeforePagesAreDropped(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	s := fakeServer(t, pair[1])
+	finished := make(chan int, 1)
+	caller := &fakeCaller{}
+	s.caller, s.finisher = caller, caller
+	go func() {
+		var b [64]byte
+		_, _, _ = unix.Recvfrom(pair[0], b[:], 0) // pages are to be dropped
+		caller.mu.Lock()
+		defer caller.mu.Unlock()
+		finished <- len(caller.finished)
+	}()
+	x := requested(s, 5)
+	x.tag = 9
+	if errno := x.tryLock(fsop.LockRange{Kind: fsop.Posix, Type: fsop.LockWrite, Owner: 1}); errno != fsop.OK {
+		t.Fatal(errno)
+	}
+	if n := <-finished; n != 1 || x.mutated {
+		t.Errorf("%d requests were finished when pages were dropped", n)
 	}
 }
