@@ -16,7 +16,7 @@ import (
 // contents that belong to it (on disks that do not lie TestPowerCut shows that it
 // goes on).
 var found = regexp.MustCompile(`.*(no such file|file exists|records, appended were|is not what .* wrote|is there after it was renamed|` +
-	`links, not|appends its|names, not|reads ".*" where|transport endpoint|input/output error|stale|neither of two|both of two|replica state lost|hands make no progress).*`)
+	`links, not|appends its|lists \d+ entries with \d+ names, not|reads ".*" where|transport endpoint|input/output error|stale|neither of two|both of two|replica state lost|hands make no progress).*`)
 
 // TestLyingDisksAreFound runs TestPowerCut on disks that answer a flush before
 // they are durable: it must fail (the planted bug of this package). A host's
