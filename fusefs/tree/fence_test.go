@@ -34,19 +34,7 @@ func TestReceivedFenceStays(t *testing.T) {
 	sender := newSender(t)
 	receiver := openTree(t, disk.NewMem(2), "receiver")
 	receiver.SetFence(400, 1)
-	r, err := sender.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	w, err := receiver.Receive(r.Meta())
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, r, w, func() bool { return true })
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	w, _ := sendWhole(t, sender, receiver)
 	if err := receiver.Install(w, 302); err != nil {
 		t.Fatal(err)
 	}

@@ -80,20 +80,8 @@ func transferred(t *testing.T, sender *tree.Tree) (*tree.Tree, *disk.Mem) {
 	mem := disk.NewMem(2)
 	receiver := openTree(t, mem, "replica")
 	t.Cleanup(func() { receiver.Close() })
-	r, err := sender.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	w, err := receiver.Receive(r.Meta())
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, r, w, func() bool { return true })
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
-	if err := receiver.Install(w, r.NewestIndex()); err != nil {
+	w, newest := sendWhole(t, sender, receiver)
+	if err := receiver.Install(w, newest); err != nil {
 		t.Fatal(err)
 	}
 	return receiver, mem

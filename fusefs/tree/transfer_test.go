@@ -105,6 +105,26 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
+// sendWhole sends a tree's checkpoint to another one, which then has all of it and has
+// not installed it. It returns that, and the last entry that the contents may show.
+func sendWhole(t *testing.T, sender, receiver *tree.Tree) (*tree.CheckpointWriter, uint64) {
+	t.Helper()
+	r, err := sender.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w, err := receiver.Receive(r.Meta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, r, w, func() bool { return true })
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return w, r.NewestIndex()
+}
+
 func transfer(t *testing.T, seed uint64) {
 	const n = 600
 	h := newHistory(t, seed+50, n)
@@ -354,19 +374,7 @@ func TestCheckpointOvertaken(t *testing.T) {
 	if _, err := receiver.Apply(1, 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sender.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	w, err := receiver.Receive(r.Meta())
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, r, w, func() bool { return true })
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
+	w, _ := sendWhole(t, sender, receiver)
 	finish, err := receiver.BeginCheckpoint(nil)
 	if err != nil {
 		t.Fatal(err)
