@@ -65,24 +65,15 @@ func nodeReady(n *corev1.Node) bool {
 // starts with Run.
 func (c *Client) WatchNodes(notify func(node string)) *PartWatch {
 	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.Everything())
-	_, run := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: &corev1.Node{}, Transform: bareNode,
-		Handler: cache.ResourceEventHandlerFuncs{
-			UpdateFunc: func(before, now any) {
-				was, is := before.(*corev1.Node), now.(*corev1.Node)
-				if nodeReady(was) != nodeReady(is) {
-					notify(is.Name)
-				}
-			},
-			DeleteFunc: func(obj any) {
-				if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = unseen.Obj
-				}
-				notify(obj.(*corev1.Node).Name)
-			},
+	return &PartWatch{newInformer(watched{from: lw, kind: &corev1.Node{}, bare: bareNode}, seen{
+		changed: func(before, now any) {
+			was, is := before.(*corev1.Node), now.(*corev1.Node)
+			if nodeReady(was) != nodeReady(is) {
+				notify(is.Name)
+			}
 		},
-	})
-	return &PartWatch{run}
+		gone: func(obj any) { notify(obj.(*corev1.Node).Name) },
+	})}
 }
 
 // bareNode keeps what nodeReady looks at: the images of a node alone are many kilobytes.

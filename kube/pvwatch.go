@@ -14,9 +14,9 @@ import (
 // of those that have gone. It may lag behind the server: what counts has to be
 // asked for anew.
 type PVWatch struct {
+	*informer
 	driver string
 	gone   func(PV)
-	run    cache.Controller
 	mu     struct {
 		sync.Mutex
 		pvs map[string]PV // by name
@@ -31,18 +31,10 @@ func (c *Client) WatchPVs(driver string, gone func(PV)) *PVWatch {
 	w := &PVWatch{driver: driver, gone: gone}
 	w.mu.pvs = map[string]PV{}
 	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "persistentvolumes", metav1.NamespaceAll, fields.Everything())
-	_, w.run = cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: &corev1.PersistentVolume{}, Transform: bare,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { w.see(obj.(*corev1.PersistentVolume)) },
-			UpdateFunc: func(_, now any) { w.see(now.(*corev1.PersistentVolume)) },
-			DeleteFunc: func(obj any) {
-				if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = unseen.Obj
-				}
-				w.forget(obj.(*corev1.PersistentVolume).Name)
-			},
-		},
+	w.informer = newInformer(watched{from: lw, kind: &corev1.PersistentVolume{}, bare: bare}, seen{
+		appeared: func(obj any) { w.see(obj.(*corev1.PersistentVolume)) },
+		changed:  func(_, now any) { w.see(now.(*corev1.PersistentVolume)) },
+		gone:     func(obj any) { w.forget(obj.(*corev1.PersistentVolume).Name) },
 	})
 	return w
 }
@@ -97,15 +89,6 @@ func (w *PVWatch) WithHandle(handle string) []PV {
 	}
 	return found
 }
-
-// Run watches until ctx ends. While the server does not answer it tries again.
-func (w *PVWatch) Run(ctx context.Context) error {
-	w.run.RunWithContext(ctx)
-	return ctx.Err()
-}
-
-// Synced reports whether the first list has arrived.
-func (w *PVWatch) Synced() bool { return w.run.HasSynced() }
 
 // PodExists reports whether that very Pod, by UID, exists, in any namespace.
 func (c *Client) PodExists(ctx context.Context, namespace, name, uid string) (bool, error) {

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,33 +14,21 @@ import (
 // VolumeWatch keeps a copy of all ReplicatedVolumes. Its objects are shared:
 // callers must not change them.
 type VolumeWatch struct {
+	*informer
 	namespace string
-	store     cache.Store
-	run       cache.Controller
 }
 
 // WatchVolumes makes a watch that calls notify, one call at a time, with the name of every
 // volume that appears, changes or goes, and of all of them every resync (0: never). It
 // starts with Run.
 func (c *Client) WatchVolumes(resync time.Duration, notify func(name string)) *VolumeWatch {
-	w := &VolumeWatch{namespace: c.ns}
 	lw := cache.NewListWatchFromClient(c.volumes, api.Resource, c.ns, fields.Everything())
-	w.store, w.run = newInformer(lw, &api.ReplicatedVolume{}, resync, func(obj any) {
+	return &VolumeWatch{namespace: c.ns, informer: newInformer(watched{from: lw, kind: &api.ReplicatedVolume{}, resync: resync}, always(func(obj any) {
 		if v, ok := obj.(*api.ReplicatedVolume); ok {
 			notify(v.Name)
 		}
-	})
-	return w
+	}))}
 }
-
-// Run watches until ctx ends. While the server does not answer it tries again.
-func (w *VolumeWatch) Run(ctx context.Context) error {
-	w.run.RunWithContext(ctx)
-	return ctx.Err()
-}
-
-// Synced reports whether the first list has arrived.
-func (w *VolumeWatch) Synced() bool { return w.run.HasSynced() }
 
 // Get returns a volume as last seen; false if there is none.
 func (w *VolumeWatch) Get(name string) (*api.ReplicatedVolume, bool) {
@@ -62,7 +49,7 @@ func (w *VolumeWatch) List() []*api.ReplicatedVolume {
 }
 
 // PartWatch tells of changes of what belongs to volumes.
-type PartWatch struct{ run cache.Controller }
+type PartWatch struct{ *informer }
 
 // WatchClaims makes a watch that calls notify with the volume's name for every change of a
 // backing claim. It starts with Run.
@@ -77,32 +64,14 @@ func (c *Client) WatchWorkerPods(notify func(volume string)) *PartWatch {
 
 func (c *Client) watchParts(resource string, typ runtime.Object, selected func(*metav1.ListOptions), notify func(volume string)) *PartWatch {
 	lw := cache.NewFilteredListWatchFromClient(c.core.CoreV1().RESTClient(), resource, c.ns, selected)
-	_, run := newInformer(lw, typ, 0, func(obj any) {
+	return &PartWatch{newInformer(watched{from: lw, kind: typ}, always(func(obj any) {
 		if volume, ok := volumeOf(obj); ok {
 			notify(volume)
 		}
-	})
-	return &PartWatch{run}
+	}))}
 }
 
-// Run watches until ctx ends.
-func (w *PartWatch) Run(ctx context.Context) error {
-	w.run.RunWithContext(ctx)
-	return ctx.Err()
-}
-
-func newInformer(lw cache.ListerWatcher, typ runtime.Object, resync time.Duration, seen func(obj any)) (cache.Store, cache.Controller) {
-	return cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: typ, ResyncPeriod: resync,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    seen,
-			UpdateFunc: func(_, now any) { seen(now) },
-			DeleteFunc: func(obj any) {
-				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = gone.Obj
-				}
-				seen(obj)
-			},
-		},
-	})
+// always tells of an object whatever happens to it.
+func always(tell func(obj any)) seen {
+	return seen{appeared: tell, changed: func(_, now any) { tell(now) }, gone: tell}
 }

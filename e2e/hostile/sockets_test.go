@@ -189,12 +189,17 @@ func start(t *testing.T, args ...string) *role {
 		select {
 		case <-r.ended:
 		case <-time.After(20 * time.Second):
-			_ = r.cmd.Process.Kill()
-			<-r.ended
+			_ = r.cmd.Process.Signal(syscall.SIGQUIT) // it tells where its goroutines are
+			select {
+			case <-r.ended:
+			case <-time.After(5 * time.Second):
+				_ = r.cmd.Process.Kill()
+				<-r.ended
+			}
 			t.Errorf("%s does not end", args[0])
 		}
 		if t.Failed() {
-			t.Logf("%s said: %.4000s", args[0], said)
+			t.Logf("%s said: %.60000s", args[0], said)
 		}
 	})
 	return r

@@ -181,8 +181,9 @@ func (r recipe) build(ctx context.Context, module, file string) error {
 	args = append(args, "-ldflags", "-s -w "+r.ldflags, "-tags", r.tags, "-o", file+".new", r.pkg)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = module
-	// Static programs: they also run in images that hold nothing else.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly")
+	// Static programs: they also run in images that hold nothing else. The folder for temporary files may
+	// be a small one in memory (csi/mounts/mountstest), where Kubernetes does not fit.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=readonly", "GOTMPDIR="+filepath.Dir(file))
 	// A test that is killed leaves no build behind. The signal comes when the starting thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
