@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -47,11 +48,18 @@ func New(log *zap.Logger, observe Observer, options ...grpc.ServerOption) *grpc.
 	}, options...)...)
 }
 
+// reconnect has a server that was away for long be found soon after it is back: to try costs nothing on a Unix socket.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+	MinConnectTimeout: connectPatience,
+}
+
 // Dial returns a connection to a server on a Unix socket. It connects when the
-// first call is made, and again when the server comes back.
+// first call is made, and again within seconds when the server comes back.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(reconnect),
 		grpc.WithAuthority("localhost"))
 }
 
