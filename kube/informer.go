@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// informer is a watch of objects of one kind that ends when it is told to. client-go's
-// own waits, while the server refuses connections, for up to a minute without regard to
-// its context (the backoff of Reflector.watchList).
+// informer is a watch of objects of one kind that ends when it is told to, and goes on soon after a server
+// that was away is back. client-go's own may wait for up to a minute without regard to its context (the backoff of
+// Reflector.watchList).
 type informer struct {
 	store   cache.Store
 	run     cache.Controller
@@ -23,7 +24,7 @@ type informer struct {
 type seen struct {
 	appeared func(obj any)
 	changed  func(before, now any)
-	gone     func(obj any) // as last seen
+	gone     func(name string, obj any) // as last seen, nil where nobody knows
 }
 
 // watched says which objects an informer has.
@@ -37,23 +38,28 @@ type watched struct {
 func newInformer(w watched, s seen) *informer {
 	i := &informer{}
 	i.store, i.run = cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: w.from, ObjectType: w.kind, ResyncPeriod: w.resync, Transform: w.bare,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: func(obj any) {
-				i.tell(s.appeared != nil, func() { s.appeared(obj) })
-			},
-			UpdateFunc: func(before, now any) {
-				i.tell(s.changed != nil, func() { s.changed(before, now) })
-			},
-			DeleteFunc: func(obj any) {
-				if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = unseen.Obj
-				}
-				i.tell(s.gone != nil, func() { s.gone(obj) })
-			},
-		},
+		ListerWatcher: persist(w.from, fmt.Sprintf("%T", w.kind)), ObjectType: w.kind, ResyncPeriod: w.resync, Transform: w.bare,
+		Handler: i.handler(s),
 	})
 	return i
+}
+
+func (i *informer) handler(s seen) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			i.tell(s.appeared != nil, func() { s.appeared(obj) })
+		},
+		UpdateFunc: func(before, now any) {
+			i.tell(s.changed != nil, func() { s.changed(before, now) })
+		},
+		DeleteFunc: func(obj any) {
+			key, err := cache.DeletionHandlingObjectToName(obj)
+			if unseen, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unseen.Obj
+			}
+			i.tell(err == nil && s.gone != nil, func() { s.gone(key.Name, obj) })
+		},
+	}
 }
 
 func (i *informer) tell(wanted bool, f func()) {

@@ -65,15 +65,19 @@ func nodeReady(n *corev1.Node) bool {
 // starts with Run.
 func (c *Client) WatchNodes(notify func(node string)) *PartWatch {
 	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, fields.Everything())
-	return &PartWatch{newInformer(watched{from: lw, kind: &corev1.Node{}, bare: bareNode}, seen{
+	return &PartWatch{newInformer(watched{from: lw, kind: &corev1.Node{}, bare: bareNode}, nodeSeen(notify))}
+}
+
+func nodeSeen(notify func(node string)) seen {
+	return seen{
 		changed: func(before, now any) {
 			was, is := before.(*corev1.Node), now.(*corev1.Node)
 			if nodeReady(was) != nodeReady(is) {
 				notify(is.Name)
 			}
 		},
-		gone: func(obj any) { notify(obj.(*corev1.Node).Name) },
-	})}
+		gone: func(name string, _ any) { notify(name) },
+	}
 }
 
 // bareNode keeps what nodeReady looks at: the images of a node alone are many kilobytes.

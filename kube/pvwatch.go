@@ -31,12 +31,16 @@ func (c *Client) WatchPVs(driver string, gone func(PV)) *PVWatch {
 	w := &PVWatch{driver: driver, gone: gone}
 	w.mu.pvs = map[string]PV{}
 	lw := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "persistentvolumes", metav1.NamespaceAll, fields.Everything())
-	w.informer = newInformer(watched{from: lw, kind: &corev1.PersistentVolume{}, bare: bare}, seen{
+	w.informer = newInformer(watched{from: lw, kind: &corev1.PersistentVolume{}, bare: bare}, w.seen())
+	return w
+}
+
+func (w *PVWatch) seen() seen {
+	return seen{
 		appeared: func(obj any) { w.see(obj.(*corev1.PersistentVolume)) },
 		changed:  func(_, now any) { w.see(now.(*corev1.PersistentVolume)) },
-		gone:     func(obj any) { w.forget(obj.(*corev1.PersistentVolume).Name) },
-	})
-	return w
+		gone:     func(name string, _ any) { w.forget(name) },
+	}
 }
 
 // bare keeps what pvOf looks at: there may be very many.

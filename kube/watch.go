@@ -23,11 +23,13 @@ type VolumeWatch struct {
 // starts with Run.
 func (c *Client) WatchVolumes(resync time.Duration, notify func(name string)) *VolumeWatch {
 	lw := cache.NewListWatchFromClient(c.volumes, api.Resource, c.ns, fields.Everything())
-	return &VolumeWatch{namespace: c.ns, informer: newInformer(watched{from: lw, kind: &api.ReplicatedVolume{}, resync: resync}, always(func(obj any) {
+	tell := always(func(obj any) {
 		if v, ok := obj.(*api.ReplicatedVolume); ok {
 			notify(v.Name)
 		}
-	}))}
+	})
+	tell.gone = func(name string, _ any) { notify(name) }
+	return &VolumeWatch{namespace: c.ns, informer: newInformer(watched{from: lw, kind: &api.ReplicatedVolume{}, resync: resync}, tell)}
 }
 
 // Get returns a volume as last seen; false if there is none.
@@ -73,5 +75,5 @@ func (c *Client) watchParts(resource string, typ runtime.Object, selected func(*
 
 // always tells of an object whatever happens to it.
 func always(tell func(obj any)) seen {
-	return seen{appeared: tell, changed: func(_, now any) { tell(now) }, gone: tell}
+	return seen{appeared: tell, changed: func(_, now any) { tell(now) }, gone: func(_ string, obj any) { tell(obj) }}
 }
