@@ -25,8 +25,8 @@ type Ahead interface {
 
 // Finisher learns that the kernel has its answer: tag will not come again, and
 // replies to its mutations may be acknowledged and forgotten. It is called once
-// for every request that made a mutation, and earlier for a lock attempt that
-// changed nothing, after which the same tag may begin again.
+// for every request that made a mutation, and earlier for what changed nothing (a
+// lock that is held, a name that is taken), after which the same tag may begin again.
 type Finisher interface {
 	Finish(tag uint64)
 }

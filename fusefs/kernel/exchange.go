@@ -84,8 +84,13 @@ func (x *exchange) call(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 	return x.send(&fsop.Request{Op: op})
 }
 
-// callOpen is call for what opens the inode of the reply under handle x.tag.
+// callOpen is call for what opens the inode of the reply under handle x.tag. Whether
+// there is room for another handle is known before: what is made and can't be opened
+// would stay. A request that comes again has had its room.
 func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
+	if !x.again && !x.s.ledger.mayOpen() {
+		return nil, enfile
+	}
 	rep, errno := x.send(&fsop.Request{Op: op, Open: true})
 	if errno != fsop.OK {
 		return nil, errno
@@ -125,6 +130,15 @@ func (x *exchange) try(req *fsop.Request) (*fsop.Reply, bool) {
 		return a.TryChange(req)
 	}
 	return nil, false
+}
+
+// startOver gives up the numbers of what the request has asked for so far: it changed
+// nothing, or doing it again is doing it once.
+func (x *exchange) startOver() {
+	if x.s.finisher != nil {
+		x.s.finisher.Finish(x.tag)
+	}
+	x.mutated, x.sub = false, 0
 }
 
 // checkReply turns a reply that lacks what its kind promises into EIO, so that

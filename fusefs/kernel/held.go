@@ -26,8 +26,8 @@ const (
 func (l *Ledger) Hold(ino fsop.Ino) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.held < heldMax {
-		_ = l.open(heldBit|uint64(ino), ino) // a full table keeps less
+	if l.mu.held < heldMax && len(l.mu.handles) < handlesMost {
+		_ = l.open(heldBit|uint64(ino), ino)
 	}
 }
 

@@ -275,6 +275,17 @@ func (l *Ledger) open(handle uint64, ino fsop.Ino) error {
 	return nil
 }
 
+// handlesMost is how many handles there may be before no more requests that open
+// something begin: each of those under way has a place for its handle.
+const handlesMost = handlesMax - requestsMax
+
+// mayOpen reports whether there is room for what a request will open.
+func (l *Ledger) mayOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.mu.handles) < handlesMost
+}
+
 // index adds a handle of the memory.
 func (l *Ledger) index(handle uint64, at handleAt) {
 	l.mu.handles[handle] = at

@@ -105,10 +105,7 @@ func (x *exchange) giveUpFlock(h holder) fsop.Errno {
 func (x *exchange) tryLock(r fsop.LockRange) fsop.Errno {
 	_, errno := x.call(&fsop.Lock{Ino: x.node, Lock: r})
 	if errno == fsop.EAGAIN || errno == fsop.OK {
-		if x.s.finisher != nil {
-			x.s.finisher.Finish(x.tag)
-		}
-		x.mutated, x.sub = false, 0
+		x.startOver()
 	}
 	if errno == fsop.OK && r.Type != fsop.LockUnlock {
 		x.s.dropPages(x.node)

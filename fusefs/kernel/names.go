@@ -90,25 +90,42 @@ func (x *exchange) link(q *fuse.LinkRequest) {
 // new: it neither checks permissions nor truncates. A name that somebody else
 // has made since the kernel's lookup is therefore opened here only when that
 // needs no judgement; otherwise ESTALE makes the kernel look again.
+//
+// That file may be gone again by then. The kernel would look only once more, so it
+// is made here.
 func (x *exchange) create(q *fuse.CreateRequest) {
 	recycle(&q.Header)
 	flags := uint32(q.Flags)
-	rep, errno := x.callOpen(&fsop.Create{
+	op := &fsop.Create{
 		Parent: x.node, Name: []byte(q.Name), Mode: fsop.TypeFile | unixMode(q.Mode)&fsop.ModePerm,
 		UID: x.uid, GID: x.gid, Excl: true,
-	})
+	}
+	rep, errno := x.callOpen(op)
 	how := showsMade
-	if errno == fsop.EEXIST && flags&unix.O_EXCL == 0 {
-		how = showsLooked
+	for try := 1; errno == fsop.EEXIST && flags&unix.O_EXCL == 0; try++ {
 		rep, errno = x.openExisting(q.Name, flags)
+		if errno != fsop.ENOENT {
+			how = showsLooked
+			break
+		}
+		if try == createTries {
+			errno = fsop.ESTALE
+			break
+		}
+		x.startOver()
+		rep, errno = x.callOpen(op)
 	}
 	x.opened(rep, errno, flags, how)
 }
 
+// createTries is how often a name that comes and goes is tried.
+const createTries = 8
+
+// openExisting opens a regular file; ENOENT: it is gone.
 func (x *exchange) openExisting(name string, flags uint32) (*fsop.Reply, fsop.Errno) {
 	rep, errno := x.call(&fsop.Lookup{Parent: x.node, Name: []byte(name)})
 	if errno != fsop.OK {
-		return nil, fsop.ESTALE
+		return nil, errno
 	}
 	a := &rep.Attrs[0]
 	if a.Mode&fsop.TypeMask != fsop.TypeFile || !x.plainlyMayOpen(a, flags) {
