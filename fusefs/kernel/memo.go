@@ -152,8 +152,13 @@ func (x *exchange) moved(op *fsop.Rename, rep *fsop.Reply) {
 	}
 	covered := false
 	x.keeping(rep, inos, func(valid time.Duration) { covered = valid > 0 })
-	if !covered {
-		time.Sleep(wait)
+	if covered {
+		return
+	}
+	x.yield()
+	select { // a process that is killed leaves its names to others
+	case <-x.s.ctx.Done():
+	case <-time.After(wait):
 	}
 }
 

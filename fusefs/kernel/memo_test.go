@@ -121,3 +121,27 @@ func TestRenameUncovered(t *testing.T) {
 		}
 	}
 }
+
+// TestRenameWaitsAlone: who holds the answer to a rename back hands the baton on, and
+// waits no longer than there is a mount.
+func TestRenameWaitsAlone(t *testing.T) {
+	s := fakeServer(t, devNull(t))
+	s.leaser = &fakeLeaser{}
+	s.memo.note(memoNow()+time.Hour, 7)
+	op := &fsop.Rename{Parent: 2, NewParent: 3}
+	x := &exchange{s: s, op: op, holds: true}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		x.moved(op, &fsop.Reply{Attrs: []fsop.Attr{{Ino: 7}}})
+	}()
+	s.cancel(errEnded)
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits on when the mount has ended")
+	}
+	if x.holds {
+		t.Error("nobody else could answer meanwhile")
+	}
+}
