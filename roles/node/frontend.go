@@ -193,30 +193,37 @@ func translate(err error) error {
 }
 
 // refreshEvery is how often the credentials of what is mounted are brought up to
-// date; they are renewed at half of their life, the shortest of which is a day.
-const refreshEvery = 10 * time.Minute
+// date; they are renewed at half of their life, the shortest of which is a day. It is tried
+// again after refreshAgain when not all could be.
+const (
+	refreshEvery = 10 * time.Minute
+	refreshAgain = 15 * time.Second
+)
 
 // refresh hands renewed credentials to the owner until ctx ends. Without the API
 // the old ones last for at least half of their life.
 func (f *frontend) refresh(ctx context.Context) error {
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
 	for {
-		f.refreshAll(ctx)
+		pause := refreshEvery
+		if !f.refreshAll(ctx) {
+			pause = refreshAgain
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
 
-func (f *frontend) refreshAll(ctx context.Context) {
+// refreshAll reports whether all that is mounted has the newest credentials there are.
+func (f *frontend) refreshAll(ctx context.Context) bool {
 	mounts, err := f.owner.Mounts(ctx)
 	if err != nil {
 		f.log.Info("list mounts", zap.Error(err))
-		return
+		return false
 	}
+	all := true
 	done := map[string]bool{}
 	for _, m := range mounts {
 		if done[m.Volume] {
@@ -229,8 +236,11 @@ func (f *frontend) refreshAll(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("renew credentials", zap.String("volume", m.Volume), zap.Error(err))
+			var none *replicated.Error
+			all = all && errors.As(err, &none)
 		}
 	}
+	return all
 }
 
 // readyPatience bounds the question whether the owner answers.
