@@ -56,12 +56,14 @@ func newReplica(h *Host, a Assignment, rec *Record) *replica {
 	return r
 }
 
-// want sets what is asked. A worker that does not fit it any more is stopped.
+// want sets what is asked. A worker that does not fit it any more is stopped. What was
+// released and is asked for again is not released any more.
 func (r *replica) want(a Assignment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.mu.wanted
 	a.Initialised = a.Initialised || old.Initialised
+	r.mu.done = r.mu.done && a.Release
 	r.mu.wanted = a
 	r.mu.status.Initialized = r.mu.status.Initialized || a.Initialised
 	if old.sameWorker(&a) {
@@ -255,11 +257,34 @@ func (r *replica) letGo(ctx context.Context, a *Assignment) *obstacle {
 	return r.unpublish(ctx)
 }
 
-// acknowledge says what has been let go of.
+// again has a replica that was released and is asked for once more begin anew, under the
+// publication lock: what it let go of is not its own any more, and what it is given now it will
+// have to let go of. That it was initialised stays true.
+func (r *replica) again(a Assignment) error {
+	if r.record.Released == nil {
+		return nil
+	}
+	anew := &Record{Assignment: a, Port: r.record.Port, Initialised: r.record.Initialised}
+	if err := r.host.store.save(anew); err != nil {
+		return err
+	}
+	r.record, r.mounted = anew, ""
+	r.mu.Lock()
+	st := &r.mu.status
+	st.PVCUID, st.PV, st.Released = "", "", nil
+	r.mu.Unlock()
+	r.host.tell(r.volume)
+	return nil
+}
+
+// acknowledge says what has been let go of, unless it is asked for again.
 func (r *replica) acknowledge() {
+	if !r.wantedNow().Release {
+		return
+	}
 	r.say(api.ReplicaReleased, api.HostReasonReleased, "")
 	r.mu.Lock()
-	r.mu.done, r.mu.settled = true, true
+	r.mu.done, r.mu.settled = r.mu.wanted.Release, true
 	st := &r.mu.status
 	st.PVCUID, st.PV = r.record.PVCUID, r.record.PV
 	st.Released = &api.ReleaseAcknowledgement{

@@ -26,6 +26,9 @@ func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
 	if o := r.lockPublication(); o != nil {
 		return o
 	}
+	if err := r.again(a); err != nil {
+		return unavailable(api.HostReasonWorkerFailed, "%v", err)
+	}
 	if err := r.remember(a); err != nil {
 		return unavailable(api.HostReasonWorkerFailed, "%v", err)
 	}
