@@ -25,7 +25,7 @@
 //     all hosts of the machine share, whatever their own state is; the local driver
 //     has one holder a volume; the replica's folder has a lock of its own.
 //   - Nothing that the API does not answer ends a replica: recorded ones start, and
-//     go on, without it. Where the API answers that a volume is gone, a copy that has run goes on
+//     go on, without it, and with a claim that is lost or being deleted. Where the API answers that a volume is gone, a copy that has run goes on
 //     while its claim is there, and is let go of when that is gone too: only whoever destroys a volume takes the
 //     finalizer off the claim.
 //   - A replica's trouble is its own: it is said in its status and tried again.

@@ -39,7 +39,7 @@ func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
 	if o != nil {
 		return o
 	}
-	if o := r.credentials(ctx, &a); o != nil {
+	if o := r.credentials(ctx, &a, r.patience()); o != nil {
 		return o
 	}
 	cfg, err := r.host.cfg.workerConfig(&a, dir, r.host.store.trust(r.key))
@@ -234,7 +234,7 @@ func (r *replica) attend(ctx context.Context, a *Assignment, report func() worke
 			}
 			every = r.host.cfg.retry()
 		}
-		if o := r.credentials(ctx, a); o != nil && ctx.Err() == nil {
+		if o := r.credentials(ctx, a, callPatience); o != nil && ctx.Err() == nil {
 			r.log.Warn("renew credentials", zap.String("why", o.message))
 		}
 	}

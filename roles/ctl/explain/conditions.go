@@ -26,7 +26,7 @@ var reasons = []Entry{
 	{"Unknown", Reason, "Nobody could be asked. This says nothing about data.", managerLogs, "check the API server, the manager and the network from the manager to the replicas' Services"},
 	{"CreatingCredentials", Reason, "The volume's authority, certificates and tokens are being made.", "", ""},
 	{"BackingClaimPending", Reason, "A replica's backing claim is not bound yet.", "`kubectl -n kube-system describe pvc` of the claim that the message names", "the local driver or its space is missing on that node: see the claim's Events"},
-	{"BackingClaimLost", Reason, "The PersistentVolume of a replica's backing claim is gone.", "`kubectl -n kube-system get pvc`", "the copy is lost with it; replace the replica with `tak-replicated ctl replace`"},
+	{"BackingClaimLost", Reason, "The PersistentVolume of a replica's backing claim is gone.", "`kubectl -n kube-system get pvc`; `tak-replicated ctl status` shows whether the copy is served", "a copy that has run goes on: its host has recorded which storage it is. Nothing keeps that any more, so replace the replica with `tak-replicated ctl replace`"},
 	{"ReplicaStarting", Reason, "A replica has its disk and has not answered yet.", hostLogs, ""},
 	{"PlacedAgain", Reason, "The backing provisioner gave the node up before the replica existed, so another node was chosen.", "", ""},
 	{"TooFewEligibleNodes", Reason, "Fewer nodes than replicas can hold a copy. A node is eligible when it is Ready and schedulable, has the local driver with consumer publication, and a ready replica host.", "`kubectl get nodes,csinodes` and `kubectl -n kube-system get pods -o wide`", "make another node eligible, or create the claim with fewer replicas"},
