@@ -99,6 +99,7 @@ const (
 	HostReasonNoCredentials        = "NoCredentials"
 	HostReasonReplicaLocked        = "ReplicaLocked"
 	HostReasonIdentityConflict     = "IdentityConflict"
+	HostReasonRecordUnreadable     = "RecordUnreadable"
 	HostReasonStateLost            = "ReplicaStateLost"
 	HostReasonWorkerFailed         = "WorkerFailed"
 	HostReasonReplaced             = "Replaced"

@@ -108,7 +108,7 @@ func TestReleasedAndAskedAgain(t *testing.T) {
 	if st := r.snapshot(); st.Released != nil {
 		t.Errorf("while it has the storage its status says %+v", st.Released)
 	}
-	all, err := h.store.load()
+	all, _, err := h.store.load()
 	must(t, err)
 	if rec := all[r.key]; rec == nil || rec.Released != nil || rec.Handle != handle {
 		t.Errorf("recorded is %+v", rec)

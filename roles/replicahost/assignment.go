@@ -2,7 +2,9 @@ package replicahost
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tak-os.org/tak-replicated/kube/api"
@@ -33,6 +35,21 @@ type Assignment struct {
 
 // Key names the assignment: in files, and among the host's replicas.
 func (a *Assignment) Key() string { return fmt.Sprintf("%s.%d", a.Replica(), a.Incarnation) }
+
+// keyForm is what keys look like.
+var keyForm = regexp.MustCompile(`^(.+)-r(\d+)\.(\d+)$`)
+
+// keyed is what a key says of its assignment.
+func keyed(key string) (a Assignment, ok bool) {
+	m := keyForm.FindStringSubmatch(key)
+	if m == nil {
+		return a, false
+	}
+	index, noIndex := strconv.ParseInt(m[2], 10, 32)
+	incarnation, noLife := strconv.ParseInt(m[3], 10, 64)
+	a = Assignment{Volume: m[1], Index: int32(index), Incarnation: incarnation}
+	return a, noIndex == nil && noLife == nil && a.Index > 0 && a.Incarnation > 0 && a.Key() == key
+}
 
 // Replica is the replica's name.
 func (a *Assignment) Replica() string { return api.ReplicaName(a.Volume, a.Index) }

@@ -28,7 +28,8 @@
 //     go on, without it, and with a claim that is lost or being deleted. Where the API answers that a volume is gone, a copy that has run goes on
 //     while its claim is there, and is let go of when that is gone too: only whoever destroys a volume takes the
 //     finalizer off the claim.
-//   - A replica's trouble is its own: it is said in its status and tried again.
+//   - A replica's trouble is its own: it is said in its status and tried again. One whose record can't be
+//     read is not served, and its file is kept until its volume has it released.
 //   - A replica that was released and is asked for again begins anew: it gives back again what it then acquires.
 //   - A replica keeps its place among the workers until it is released or nothing but another assignment can help it. Of more
 //     replicas than places those are served whose volumes were made first, which is the same on every node: a volume waits as a whole.

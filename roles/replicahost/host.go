@@ -111,9 +111,12 @@ func (h *Host) Run(ctx context.Context, volumes Volumes) error {
 
 // resume starts what is recorded.
 func (h *Host) resume(ctx context.Context) error {
-	records, err := h.store.load()
+	records, bad, err := h.store.load()
 	if err != nil {
 		return err
+	}
+	for _, why := range bad {
+		h.log.Error("a record can't be read; it is kept, and its replica is not served", zap.Error(why))
 	}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		rec := records[key]
@@ -131,7 +134,7 @@ func (h *Host) resume(ctx context.Context) error {
 
 func (h *Host) start(ctx context.Context, a Assignment, rec *Record) {
 	r := newReplica(h, a, rec)
-	if !a.Release && r.record.Released == nil {
+	if !a.Release && r.record.Released == nil && !r.unread {
 		r.seat = h.workers.book()
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -252,11 +255,14 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 // unwanted handles a replica that no volume asks of this host. What was released
 // is forgotten. A life that never ran and was placed elsewhere is released, and so is
 // one that a later one has replaced. All
-// else stays as it is: what the API does not say is no reason to end anything.
+// else, and what is recorded and can't be read, stays as it is: what the API does not say is no reason to end anything.
 func (h *Host) unwanted(ctx context.Context, r *replica, v *api.ReplicatedVolume) {
 	a := r.wantedNow()
 	if r.released() {
 		h.forget(r)
+		return
+	}
+	if r.unread {
 		return
 	}
 	if v == nil {

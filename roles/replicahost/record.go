@@ -28,6 +28,8 @@ type Record struct {
 	Initialised bool `json:"initialised"`
 	// Released is when the host let go of the replica.
 	Released *time.Time `json:"released,omitempty"`
+
+	unread error // why the file, which is kept, can't be read; nil: this is what it says
 }
 
 // held reports whether the record says what to acquire.
@@ -78,33 +80,44 @@ func (s *store) path(key string) string {
 	return filepath.Join(s.dir, replicasFolder, key+recordSuffix)
 }
 
-// load reads every record. One that can't be read is an error: what it says must
-// not be forgotten.
-func (s *store) load() (map[string]*Record, error) {
+// load reads every record. What one that can't be read says is not known, and must not be forgotten: it stands for a
+// replica that was initialised, and is not served. bad has the reasons.
+func (s *store) load() (all map[string]*Record, bad []error, err error) {
 	names, err := os.ReadDir(filepath.Join(s.dir, replicasFolder))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := map[string]*Record{}
+	all = map[string]*Record{}
 	for _, n := range names {
 		key, ok := strings.CutSuffix(n.Name(), recordSuffix)
 		if !ok {
 			continue // of a write that was cut off
 		}
-		b, err := os.ReadFile(s.path(key))
+		r, err := s.read(key)
 		if err != nil {
-			return nil, err
-		}
-		r, err := decodeRecord(b)
-		if err == nil && r.Assignment.Key() != key {
-			err = fmt.Errorf("record is about %s", r.Assignment.Key())
-		}
-		if err != nil {
-			return nil, fmt.Errorf("host state %s: %w", s.path(key), err)
+			err = fmt.Errorf("host state %s: %w", s.path(key), err)
+			bad = append(bad, err)
+			a, ok := keyed(key)
+			if !ok {
+				continue
+			}
+			r = &Record{Assignment: a, Initialised: true, unread: err}
 		}
 		all[key] = r
 	}
-	return all, nil
+	return all, bad, nil
+}
+
+func (s *store) read(key string) (*Record, error) {
+	b, err := os.ReadFile(s.path(key))
+	if err != nil {
+		return nil, err
+	}
+	r, err := decodeRecord(b)
+	if err == nil && r.Assignment.Key() != key {
+		err = fmt.Errorf("record is about %s", r.Assignment.Key())
+	}
+	return r, err
 }
 
 // save replaces a record, durably.

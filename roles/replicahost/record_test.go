@@ -1,6 +1,7 @@
 package replicahost
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,19 +32,99 @@ func TestRecords(t *testing.T) {
 	must(t, err)
 	want := sampleRecord()
 	must(t, s.save(want))
-	all, err := s.load()
+	all, bad, err := s.load()
 	must(t, err)
-	if got := all["pvc-1-r2.3"]; len(all) != 1 || !reflect.DeepEqual(got, want) {
+	if got := all["pvc-1-r2.3"]; len(all) != 1 || len(bad) != 0 || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v", got)
 	}
 	must(t, os.WriteFile(s.path("pvc-1-r2.3"), []byte(`{"version":1,"assi`), 0o600))
-	if _, err := s.load(); err == nil || !strings.Contains(err.Error(), "pvc-1-r2.3.json") {
-		t.Errorf("a damaged record: %v", err)
+	must(t, os.WriteFile(s.path("of-nobody"), []byte(`{}`), 0o600))
+	all, bad, err = s.load()
+	if err != nil || len(bad) != 2 || !strings.Contains(bad[0].Error(), "of-nobody.json") || !strings.Contains(bad[1].Error(), "pvc-1-r2.3.json") {
+		t.Errorf("damaged records: %v, %v", bad, err)
 	}
+	want = &Record{Assignment: Assignment{Volume: "pvc-1", Index: 2, Incarnation: 3}, Initialised: true, unread: bad[1]}
+	if got := all["pvc-1-r2.3"]; len(all) != 1 || !reflect.DeepEqual(got, want) {
+		t.Errorf("a damaged record stands for %+v", got)
+	}
+	must(t, os.Remove(s.path("of-nobody")))
 	must(t, s.forget("pvc-1-r2.3"))
 	must(t, s.forget("pvc-1-r2.3"))
-	if all, err := s.load(); err != nil || len(all) != 0 {
-		t.Errorf("after forgetting: %v %v", all, err)
+	if all, bad, err := s.load(); err != nil || len(all)+len(bad) != 0 {
+		t.Errorf("after forgetting: %v %v %v", all, bad, err)
+	}
+}
+
+// TestKeyed reads what keys say of their assignments, and nothing from what is none.
+func TestKeyed(t *testing.T) {
+	for _, want := range []Assignment{
+		{Volume: "pvc-1", Index: 2, Incarnation: 3}, {Volume: "a.b-r1.2", Index: 4, Incarnation: 10}, {Volume: "x-r9", Index: 1, Incarnation: 1},
+	} {
+		if got, ok := keyed(want.Key()); !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", want.Key(), got, ok)
+		}
+	}
+	for _, key := range []string{"", "pvc-1", "pvc-1-r2", "pvc-1-r2.", "pvc-1-r2.x", "pvc-1-r02.3", "pvc-1-r2.0", "-r1.1", "v-r99999999999.1"} {
+		if got, ok := keyed(key); ok {
+			t.Errorf("%q is taken for %+v", key, got)
+		}
+	}
+}
+
+// TestOneUnreadableRecord has one of two records be damaged: the other replica starts, and the damaged one's says why it doesn't (D13). It is
+// never served, and its file stays, until its volume asks for its release.
+func TestOneUnreadableRecord(t *testing.T) {
+	driver := newExclusive()
+	h := seatedHost(t, bound{}, 2)
+	h.storage, h.cfg.ConsumerRoot = driver, t.TempDir()
+	must(t, h.store.save(&Record{
+		Assignment: Assignment{Volume: "v1", Index: 1, Incarnation: 1, Claim: "v1-r1"}, PVCUID: "uid-v1-r1", PV: "pv-v1-r1", Handle: "handle-pv-v1-r1",
+	}))
+	const damaged = `{"version":7}`
+	must(t, os.WriteFile(h.store.path("v2-r1.1"), []byte(damaged), 0o600))
+	must(t, os.WriteFile(h.store.path("of-nobody"), nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer h.running.Wait()
+	defer cancel()
+	must(t, h.resume(ctx))
+	if got := await(t, "the other replica starts", driver.acquired); got != "handle-pv-v1-r1" {
+		t.Fatalf("acquired is %s", got)
+	}
+	r := h.mu.replicas["v2-r1.1"]
+	said := func() bool {
+		st := r.snapshot()
+		return st.Phase == api.ReplicaUnavailable && st.Reason == api.HostReasonRecordUnreadable && strings.Contains(st.Message, "v2-r1.1.json") && st.Initialized
+	}
+	until(t, "it says why it does not start", said)
+	first, second := placedHere("v1"), placedHere("v2")
+	h.follow(ctx, []*api.ReplicatedVolume{first, second})
+	for range 3 {
+		if got := await(t, "the other replica is tried again", driver.acquired); got != "handle-pv-v1-r1" {
+			t.Fatalf("acquired is %s", got)
+		}
+	}
+	h.follow(ctx, []*api.ReplicatedVolume{first})
+	if !said() || h.mu.replicas[r.key] != r {
+		t.Errorf("status %+v", r.snapshot())
+	}
+	if kept, err := os.ReadFile(h.store.path(r.key)); err != nil || string(kept) != damaged {
+		t.Errorf("its file: %q, %v", kept, err)
+	}
+
+	second.Spec.Replicas[0].State = api.StateReleased
+	h.follow(ctx, []*api.ReplicatedVolume{second})
+	for got := ""; got != "handle-pv-v2-r1"; {
+		select {
+		case got = <-driver.released:
+		case <-driver.acquired:
+		case <-time.After(patience):
+			t.Fatalf("it is not released: %+v", r.snapshot())
+		}
+	}
+	until(t, "it is released", r.released)
+	h.follow(ctx, nil)
+	if _, err := os.Stat(h.store.path(r.key)); !os.IsNotExist(err) {
+		t.Errorf("its file: %v", err)
 	}
 }
 

@@ -27,6 +27,7 @@ type replica struct {
 	busy      map[int]bool // ports that somebody else listens on
 	mounted   string       // what the local driver called the mount, once it was acquired
 	orphan    orphan       // belongs to the host's reconcile
+	unread    bool         // its record could not be read; never changes
 
 	changed chan struct{} // told when wanted has changed
 	mu      struct {
@@ -48,6 +49,7 @@ func newReplica(h *Host, a Assignment, rec *Record) *replica {
 	if rec == nil {
 		r.record = &Record{Assignment: a}
 	}
+	r.unread = r.record.unread != nil
 	r.mu.wanted = a
 	r.mu.status = api.ReplicaStatus{
 		Index: a.Index, Incarnation: a.Incarnation, Node: h.cfg.Node,
@@ -216,7 +218,7 @@ func (r *replica) release(ctx context.Context, a Assignment) *obstacle {
 		if o := r.lockPublication(); o != nil {
 			return o
 		}
-		if err := r.remember(a); err != nil {
+		if err := r.rememberRelease(a); err != nil {
 			return unavailable(api.HostReasonClosingWorker, "%v", err)
 		}
 		if o := r.letGo(ctx, &a); o != nil {
@@ -233,6 +235,15 @@ func (r *replica) release(ctx context.Context, a Assignment) *obstacle {
 	r.host.ports.free(r.key)
 	r.acknowledge()
 	return nil
+}
+
+// rememberRelease records that a release was asked for. A record that can't be read is kept until the storage has been let go of.
+func (r *replica) rememberRelease(a Assignment) error {
+	if r.record.unread != nil {
+		r.record.Assignment = a
+		return nil
+	}
+	return r.remember(a)
 }
 
 // letGo undoes the publication. What this record never held may still be held by

@@ -20,6 +20,9 @@ import (
 // serve takes every step from the assignment to a worker that listens, and returns
 // when the worker has ended or why there is none. What it acquired stays acquired.
 func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
+	if o := r.unreadable(); o != nil {
+		return o
+	}
 	if !r.sit(ctx) {
 		return stopped
 	}
@@ -50,6 +53,16 @@ func (r *replica) serve(ctx context.Context, a Assignment) *obstacle {
 	cfg.Locate = r.host.locate(a.Volume)
 	cfg.Bounds, cfg.Ops = r.host.bounds, r.host.ops.Apart()
 	return r.open(ctx, &a, cfg)
+}
+
+// unreadable says that nobody knows what is recorded of the replica, until it was released.
+func (r *replica) unreadable() *obstacle {
+	if r.record.unread == nil || r.record.Released != nil {
+		return nil
+	}
+	o := unavailable(api.HostReasonRecordUnreadable, "%v", r.record.unread)
+	o.final = true
+	return o
 }
 
 // open starts the worker, one of few that start at a time.

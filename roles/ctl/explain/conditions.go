@@ -76,6 +76,7 @@ var hostReasons = []Entry{
 	{"Replaced", Host, "A later life has taken this replica's place: it is barred, and its copy goes as soon as the manager asks for it.", "", ""},
 	{"ReplicaLocked", Host, "Another process on the node serves this replica, or has not ended yet.", hostLogs, "two hosts on one node? End the old one"},
 	{"IdentityConflict", Host, "The files on the disk belong to another volume, replica or incarnation.", hostLogs, "the wrong disk is mounted there; mount the right one"},
+	{"RecordUnreadable", Host, "What this node's disk has recorded of the replica can't be read: the file is damaged, or of a newer release. The replica does not take part and is never begun afresh; the other replicas of the node are not concerned, and the file is kept.", hostLogs, "the message names the file: put back the release that wrote it, or the file from a backup of the node, and restart the host; else replace the replica with `tak-replicated ctl replace`. Don't delete the file: it says which storage the replica has, and that it was begun"},
 	{"ReplicaStateLost", Host, "This replica was begun before, and its journal or identity is gone or cut.", hostLogs, "see ReplicaStateLost above"},
 	{"WorkerFailed", Host, "The replica's worker ended with an error. It is started again after a while.", hostLogs, "a disk error: replace the disk and then the replica"},
 	{"Serving", Host, "The replica takes part.", "", ""},
