@@ -2,7 +2,6 @@ package replicahost
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -233,6 +232,7 @@ func (h *Host) follow(ctx context.Context, volumes []*api.ReplicatedVolume) {
 			h.mu.dirty[name] = true
 		}
 	}
+	maps.DeleteFunc(h.mu.told, func(name, _ string) bool { return known[name] == nil })
 	h.mu.volumes = known
 	present := maps.Clone(h.mu.replicas)
 	h.mu.Unlock()
@@ -322,110 +322,4 @@ func (h *Host) forget(r *replica) {
 		h.log.Warn("forget a released replica", zap.String("replica", r.key), zap.Error(err))
 	}
 	_ = os.Remove(filepath.Join(h.cfg.Locks, r.key+".lock"))
-}
-
-// tell has a volume's status written soon.
-func (h *Host) tell(volume string) {
-	h.mu.Lock()
-	h.mu.dirty[volume] = true
-	h.mu.Unlock()
-}
-
-// statusPause gathers changes of one volume's status, in one write.
-const statusPause = 200 * time.Millisecond
-
-// report writes statuses until ctx ends. One that can't be written is tried again.
-func (h *Host) report(ctx context.Context) error {
-	tick := time.NewTicker(statusPause)
-	defer tick.Stop()
-	all := time.NewTicker(statusEvery)
-	defer all.Stop()
-	var quiet time.Time // after a failure
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-all.C:
-			h.mu.Lock()
-			for _, r := range h.mu.replicas {
-				h.mu.dirty[r.volume] = true
-			}
-			h.mu.Unlock()
-			continue
-		case <-tick.C:
-		}
-		if time.Now().Before(quiet) {
-			continue
-		}
-		h.mu.Lock()
-		dirty := h.mu.dirty
-		h.mu.dirty = map[string]bool{}
-		h.mu.Unlock()
-		for volume := range dirty {
-			err := h.write(ctx, volume)
-			h.metrics.wrote(err)
-			if err != nil && ctx.Err() == nil {
-				h.log.Info("write status", zap.String("volume", volume), zap.Error(err))
-				h.tell(volume)
-				quiet = time.Now().Add(h.cfg.retry())
-			}
-		}
-	}
-}
-
-// write replaces what this host says of a volume.
-func (h *Host) write(ctx context.Context, volume string) error {
-	v, replicas, retired := h.statusOf(volume)
-	if v == nil {
-		return nil // it is told when it appears
-	}
-	text, err := json.Marshal([][]api.ReplicaStatus{replicas, retired})
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	same := h.mu.told[volume] == string(text)
-	h.mu.Unlock()
-	if same {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	if err := h.cluster.ApplyReplicaStatus(ctx, v, h.cfg.Node, replicas, retired); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	h.mu.told[volume] = string(text)
-	h.mu.Unlock()
-	return nil
-}
-
-// statusOf is what this host has to say of a volume: of lives that the volume
-// places here, and of those that it has retired.
-func (h *Host) statusOf(volume string) (v *api.ReplicatedVolume, replicas, retired []api.ReplicaStatus) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if v = h.mu.volumes[volume]; v == nil {
-		return nil, nil, nil
-	}
-	for _, key := range slices.Sorted(maps.Keys(h.mu.replicas)) {
-		r := h.mu.replicas[key]
-		if r.volume != volume {
-			continue
-		}
-		st := r.snapshot()
-		spec := v.Replica(st.Index)
-		switch {
-		case spec != nil && spec.Node == h.cfg.Node && spec.Incarnation == st.Incarnation:
-			if told := v.ReplicaStatus(st.Index); told != nil && told.Initialized {
-				st.Initialized = true // it is never taken back
-			}
-			replicas = append(replicas, st)
-		case slices.ContainsFunc(v.Spec.Retired, func(o api.RetiredSpec) bool {
-			return o.Index == st.Index && o.Incarnation == st.Incarnation && o.Node == h.cfg.Node
-		}):
-			retired = append(retired, st)
-		}
-	}
-	return v, replicas, retired
 }
