@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -17,6 +19,9 @@ type Election struct {
 	// Another takes over when the lease was not renewed for Duration; the holder stops when it could not
 	// renew it for Renew. Retry is how often it is tried.
 	Duration, Renew, Retry time.Duration
+	// Trouble is told what keeps this process from asking for the lease, or renewing it, whenever that has
+	// changed, and nil when the server answers again; it may be nil itself. That another has the lease is no trouble.
+	Trouble func(err error)
 }
 
 // DefaultElection has the times that are usual in a cluster.
@@ -30,7 +35,7 @@ func DefaultElection(lease, identity string) Election {
 func (c *Client) Lead(ctx context.Context, e Election, lead func(ctx context.Context) error) error {
 	var seen leaseSeen
 	for {
-		if held, _ := c.tryLease(ctx, e, &seen); held {
+		if held, _ := c.askLease(ctx, e, &seen); held {
 			err := c.leadWhileHeld(ctx, e, &seen, lead)
 			c.releaseLease(ctx, e)
 			if err != nil && !errors.Is(err, context.Canceled) {
@@ -50,6 +55,7 @@ func (c *Client) Lead(ctx context.Context, e Election, lead func(ctx context.Con
 type leaseSeen struct {
 	version string
 	at      time.Time
+	trouble string // what Trouble was told last
 }
 
 func (c *Client) leadWhileHeld(ctx context.Context, e Election, seen *leaseSeen, lead func(context.Context) error) error {
@@ -65,7 +71,7 @@ func (c *Client) leadWhileHeld(ctx context.Context, e Election, seen *leaseSeen,
 		case <-time.After(e.Retry):
 		}
 		began := time.Now()
-		held, err := c.tryLease(ctx, e, seen)
+		held, err := c.askLease(ctx, e, seen)
 		switch {
 		case held:
 			renewed = began
@@ -74,6 +80,28 @@ func (c *Client) leadWhileHeld(ctx context.Context, e Election, seen *leaseSeen,
 			return <-done
 		}
 	}
+}
+
+// askLease is tryLease that tells of trouble.
+func (c *Client) askLease(ctx context.Context, e Election, seen *leaseSeen) (held bool, err error) {
+	held, err = c.tryLease(ctx, e, seen)
+	if ctx.Err() != nil || e.Trouble == nil {
+		return held, err
+	}
+	if now := troubleOf(err); now != seen.trouble {
+		seen.trouble = now
+		e.Trouble(err)
+	}
+	return held, err
+}
+
+// troubleOf is the same for errors of which one is as good as the other: the server's word, or that it does not answer, which is said
+// otherwise each time.
+func troubleOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
 }
 
 // tryLease takes or renews the lease. Without an error, false means that another holds it.
@@ -92,7 +120,7 @@ func (c *Client) tryLease(ctx context.Context, e Election, seen *leaseSeen) (boo
 		return false, err
 	}
 	if l.ResourceVersion != seen.version {
-		*seen = leaseSeen{l.ResourceVersion, time.Now()}
+		seen.version, seen.at = l.ResourceVersion, time.Now()
 	}
 	holder := ptr.Deref(l.Spec.HolderIdentity, "")
 	if holder != "" && holder != e.Identity && time.Since(seen.at) < e.Duration {

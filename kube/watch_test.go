@@ -34,12 +34,12 @@ func TestWatchEndsWithoutServer(t *testing.T) {
 	for _, w := range watches {
 		go func() { ended <- w.Run(ctx) }()
 	}
-	// The wait after the third refusal is 3.2 s or more.
+	// The wait after the fourth refusal is 4 s or more.
 	refused := map[string]int{}
 	for waiting := 0; waiting < len(watches); {
 		select {
 		case path := <-asked:
-			if refused[path]++; refused[path] == 3 {
+			if refused[path]++; refused[path] == 4 {
 				waiting++
 			}
 		case <-time.After(patience):

@@ -12,6 +12,7 @@ import (
 // Metrics is what a manager shows. Those of volumes are shown by the one that acts.
 var Metrics = metric.Table{Role: "manager", Defs: []metric.Def{
 	{Name: "manager_leading", Kind: metric.Gauge, Help: "1 while this manager acts."},
+	{Name: "manager_lease_failing", Kind: metric.Gauge, Help: "1 while this manager can't ask for the lease that says which one acts, or renew it; its log says why. That another one has it is 0."},
 	{Name: "manager_passes_total", Kind: metric.Counter, Labels: []string{"outcome"}, Help: "Passes over volumes, by outcome: ok or failed."},
 	{Name: "manager_pass_duration_seconds", Kind: metric.Histogram, Buckets: metric.Slow, Help: "How long passes took."},
 	{Name: "manager_queue_volumes", Kind: metric.Gauge, Help: "Volumes that are due for a pass; at most all of them."},
@@ -27,6 +28,7 @@ var Metrics = metric.Table{Role: "manager", Defs: []metric.Def{
 // metrics are the reconciler's own; calls of CSI are counted by boot.
 type metrics struct {
 	leading prometheus.Gauge
+	lease   prometheus.Gauge // 1 while it can't be asked for
 	passes  *prometheus.CounterVec
 	took    prometheus.Observer
 	every   []prometheus.Collector
@@ -34,9 +36,13 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	leading := Metrics.Get("manager_leading").Gauges(nil)
+	lease := Metrics.Get("manager_lease_failing").Gauges(nil)
 	took := Metrics.Get("manager_pass_duration_seconds").Histograms(nil)
-	m := &metrics{leading: leading.WithLabelValues(), passes: Metrics.Get("manager_passes_total").Counters(nil), took: took.WithLabelValues()}
-	m.every = []prometheus.Collector{leading, m.passes, took}
+	m := &metrics{
+		leading: leading.WithLabelValues(), lease: lease.WithLabelValues(),
+		passes: Metrics.Get("manager_passes_total").Counters(nil), took: took.WithLabelValues(),
+	}
+	m.every = []prometheus.Collector{leading, lease, m.passes, took}
 	for _, outcome := range []string{"ok", "failed"} {
 		m.passes.WithLabelValues(outcome)
 	}

@@ -142,10 +142,24 @@ func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 	}
 	g.Add("schema", schema.run)
 	g.Add("leader", func(ctx context.Context) error {
-		return m.kube.Lead(ctx, kube.DefaultElection(api.ManagerLease, m.cfg.Identity), m.lead)
+		e := kube.DefaultElection(api.ManagerLease, m.cfg.Identity)
+		e.Trouble = m.leaseTrouble
+		return m.kube.Lead(ctx, e, m.lead)
 	})
 	ready(m.cfg.Identity)
 	return g.Run(ctx)
+}
+
+// leaseTrouble says that nobody can be told, or found out, who acts. A manager that waits for its turn is ready nevertheless:
+// there is nothing that another Pod of it could do better.
+func (m *manager) leaseTrouble(err error) {
+	if err == nil {
+		m.metrics.lease.Set(0)
+		m.log.Info("the manager's lease can be asked for again")
+		return
+	}
+	m.metrics.lease.Set(1)
+	m.log.Warn("the manager's lease can't be asked for, or renewed", zap.Error(err))
 }
 
 // lead reconciles until ctx ends: this manager is the one that acts.
