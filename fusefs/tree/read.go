@@ -362,7 +362,11 @@ func (q *query) statFS() *fsop.Reply {
 	if err != nil {
 		stop("ask for free space", err)
 	}
-	fs := fsop.StatFS{Bytes: s.DiskBytes, BytesFree: s.DiskFree - min(s.DiskFree, s.Reserve), Inodes: s.DiskInodes, InodesFree: s.InodesFree}
+	fs := fsop.StatFS{Bytes: s.DiskBytes, BytesFree: s.DiskFree - min(s.DiskFree, s.Reserve), Inodes: s.DiskInodes}
+	spare := SpareInodes(s.DiskInodes, s.InodesFree)
+	if s.DiskInodes > 0 {
+		fs.InodesFree = spare
+	}
 	if s.LimitBytes > 0 {
 		// What is used is true always. The size is the quota, unless the disk has less
 		// than that for the rest.
@@ -371,8 +375,8 @@ func (q *query) statFS() *fsop.Reply {
 		fs.Bytes = s.UsedBytes + fs.BytesFree
 	}
 	if s.LimitInodes > 0 {
-		fs.Inodes = s.LimitInodes
-		fs.InodesFree = min(fs.InodesFree, s.LimitInodes-min(s.LimitInodes, s.UsedInodes))
+		fs.InodesFree = min(spare, s.LimitInodes-min(s.LimitInodes, s.UsedInodes))
+		fs.Inodes = s.UsedInodes + fs.InodesFree
 	}
 	return &fsop.Reply{FS: &fs}
 }

@@ -24,17 +24,21 @@ type receiving struct {
 // NoRoomError says that a checkpoint can't be received beside what is there.
 type NoRoomError struct {
 	Dir                 string
-	Free, Reserve, More uint64 // bytes: free, kept from files, and needed at least
+	Of                  string // bytes, or inodes:
+	Free, Reserve, More uint64 // those that are free, kept from files, and needed at least
 }
 
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("no room in %s for a second copy of the files beside the present one: %d bytes are free, "+
+	return fmt.Sprintf("no room in %s for a second copy of the files beside the present one: %d %s are free, "+
 		"of which %d are kept for journal and checkpoints, and at least %d more are needed: make room on that disk, "+
-		"or replace the replica by one on a larger disk", e.Dir, e.Free, e.Reserve, e.More)
+		"or replace the replica by one on a larger disk", e.Dir, e.Free, e.Of, e.Reserve, e.More)
 }
 
 // roomStep is how much is received between two looks at the disk.
 const roomStep = 16 << 20
+
+// filesStep is more files than come with that many bytes: shorter ones are in the store.
+const filesStep = roomStep / pageSize
 
 // checkRoom makes sure that more bytes fit the disk and leave the reserve alone. It
 // looks at the disk only when what it saw last is used up.
@@ -103,7 +107,10 @@ func (w *CheckpointWriter) look(more uint64) (uint64, error) {
 	}
 	usable := u.AvailBytes - min(u.AvailBytes, w.t.cfg.ReserveBytes)
 	if usable < more {
-		return 0, &NoRoomError{Dir: w.t.cfg.Dir, Free: u.AvailBytes, Reserve: w.t.cfg.ReserveBytes, More: more}
+		return 0, &NoRoomError{w.t.cfg.Dir, "bytes", u.AvailBytes, w.t.cfg.ReserveBytes, more}
+	}
+	if spare := SpareInodes(u.TotalInodes, u.FreeInodes); spare < filesStep {
+		return 0, &NoRoomError{w.t.cfg.Dir, "inodes", u.FreeInodes, keptInodes(u.TotalInodes), filesStep}
 	}
 	return usable, nil
 }

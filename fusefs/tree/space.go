@@ -36,20 +36,48 @@ func (x *tx) fitsInode() bool {
 	return x.g.feature < FeatureLimits || x.g.limitInodes == 0 || x.g.inodes < x.g.limitInodes
 }
 
+// Of the inodes of a replica's disk some are kept from files: for the store, its
+// checkpoints and the journal, and for a replay, which makes files again that were
+// removed since. It is an eighth of all, within these bounds.
+const (
+	inodesKeptLeast = 1 << 10
+	inodesKeptMost  = 16 << 10
+)
+
+// inodesUncounted is how many files fit a disk that makes inodes as it needs them.
+const inodesUncounted = 1 << 40
+
+// SpareInodes is how many content files may still be made on a disk with that many
+// inodes, of which some are free. A total of 0 says that they are not limited.
+func SpareInodes(total, free uint64) uint64 {
+	if total == 0 {
+		return inodesUncounted
+	}
+	return min(free-min(free, keptInodes(total)), inodesUncounted)
+}
+
+func keptInodes(total uint64) uint64 {
+	return max(inodesKeptLeast, min(inodesKeptMost, total/8))
+}
+
 // recordBytes is about what a new inode or name costs in the store, with its
 // part of compaction.
 const recordBytes = 1024
 
-// Growth estimates, from above, the bytes that a mutation adds to the disk of
-// a replica. Zero: it adds nothing, or frees; it may be done on a full disk.
-func (t *Tree) Growth(op fsop.Op) uint64 {
+// Growth is what a mutation adds to the disk of a replica.
+type Growth struct{ Bytes, Files uint64 }
+
+// Growth estimates, from above, what a mutation adds to the disk of a replica: bytes,
+// and content files, for which the disk needs inodes. Nothing: it adds nothing, or
+// frees; it may be done on a full disk.
+func (t *Tree) Growth(op fsop.Op) Growth {
 	switch o := op.(type) {
 	case *fsop.Ahead:
-		return aheadGrowth(o.Op)
+		return t.aheadGrowth(o.Op)
 	case *fsop.Create, *fsop.Tmpfile, *fsop.Link:
-		return recordBytes
+		return Growth{Bytes: recordBytes}
 	case *fsop.SetXattr:
-		return recordBytes + uint64(len(o.Value))
+		return Growth{Bytes: recordBytes + uint64(len(o.Value))}
 	case *fsop.Write:
 		off := o.Offset
 		if o.Append {
@@ -61,27 +89,31 @@ func (t *Tree) Growth(op fsop.Op) uint64 {
 			return t.growth(o.Ino, o.Offset, o.Length)
 		}
 	}
-	return 0
+	return Growth{}
 }
 
-// aheadGrowth is Growth without a look at the file, which may not be there yet.
-func aheadGrowth(op fsop.Op) uint64 {
+// aheadGrowth is Growth of an operation on a file that may not be there yet.
+func (t *Tree) aheadGrowth(op fsop.Op) Growth {
 	switch o := op.(type) {
 	case *fsop.Create, *fsop.Link:
-		return recordBytes
+		return Growth{Bytes: recordBytes}
 	case *fsop.Write:
-		return fsop.AheadRoom(o)
+		g := Growth{Bytes: fsop.AheadRoom(o)}
+		if o.Append || o.Offset+uint64(len(o.Data)) > pageSize {
+			g.Files = t.Growth(o).Files
+		}
+		return g
 	}
-	return 0
+	return Growth{}
 }
 
 // growth is what allocating the bytes [off, off+n) adds: nothing where the
 // file is allocated already.
-func (t *Tree) growth(ino fsop.Ino, off, n uint64) (add uint64) {
+func (t *Tree) growth(ino fsop.Ino, off, n uint64) Growth {
 	if n == 0 {
-		return 0
+		return Growth{}
 	}
-	pages := n/pageSize + 2
+	pages, files := n/pageSize+2, uint64(1)
 	_ = t.reading(nil, func(v view) {
 		node := v.inode(ino)
 		if node == nil {
@@ -89,6 +121,9 @@ func (t *Tree) growth(ino fsop.Ino, off, n uint64) (add uint64) {
 		}
 		if off >= fsop.FileSizeMax { // appending
 			off = node.size
+		}
+		if node.has(inFile) || off+n <= pageSize {
+			files = 0
 		}
 		p0, p1 := pagesOf(off, off+n)
 		pages = p1 - p0
@@ -101,7 +136,7 @@ func (t *Tree) growth(ino fsop.Ino, off, n uint64) (add uint64) {
 		}
 	})
 	if pages == 0 {
-		return 0
+		return Growth{}
 	}
-	return pages*pageSize + recordBytes
+	return Growth{pages*pageSize + recordBytes, files}
 }

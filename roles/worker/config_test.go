@@ -104,19 +104,24 @@ func TestFits(t *testing.T) {
 	cases := []struct {
 		name  string
 		info  tree.SpaceInfo
-		bytes uint64
+		grows tree.Growth
 		want  bool
 	}{
-		{"room", tree.SpaceInfo{DiskFree: 200, Reserve: 100}, 100, true},
-		{"into the reserve", tree.SpaceInfo{DiskFree: 200, Reserve: 100}, 101, false},
-		{"quota", tree.SpaceInfo{DiskFree: 200, LimitBytes: 50, UsedBytes: 40}, 11, false},
-		{"quota to the byte", tree.SpaceInfo{DiskFree: 200, LimitBytes: 50, UsedBytes: 40}, 10, true},
-		{"inodes", tree.SpaceInfo{DiskFree: 200, LimitInodes: 5, UsedInodes: 5}, 1, false},
+		{"room", tree.SpaceInfo{DiskFree: 200, Reserve: 100}, tree.Growth{Bytes: 100}, true},
+		{"into the reserve", tree.SpaceInfo{DiskFree: 200, Reserve: 100}, tree.Growth{Bytes: 101}, false},
+		{"quota", tree.SpaceInfo{DiskFree: 200, LimitBytes: 50, UsedBytes: 40}, tree.Growth{Bytes: 11}, false},
+		{"quota to the byte", tree.SpaceInfo{DiskFree: 200, LimitBytes: 50, UsedBytes: 40}, tree.Growth{Bytes: 10}, true},
+		{"quota of inodes", tree.SpaceInfo{DiskFree: 200, LimitInodes: 5, UsedInodes: 5}, tree.Growth{Bytes: 1}, false},
+		{"an inode", tree.SpaceInfo{DiskFree: 200, DiskInodes: 80_000, InodesFree: 10_001}, tree.Growth{Bytes: 1, Files: 1}, true},
+		{"kept inodes", tree.SpaceInfo{DiskFree: 200, DiskInodes: 80_000, InodesFree: 10_000}, tree.Growth{Bytes: 1, Files: 1}, false},
+		{"kept inodes of a large disk", tree.SpaceInfo{DiskFree: 200, DiskInodes: 1 << 30, InodesFree: 16 << 10}, tree.Growth{Bytes: 1, Files: 1}, false},
+		{"no file is made", tree.SpaceInfo{DiskFree: 200, DiskInodes: 80_000}, tree.Growth{Bytes: 1}, true},
+		{"inodes are not counted", tree.SpaceInfo{DiskFree: 200}, tree.Growth{Bytes: 1, Files: 1}, true},
 	}
 	for _, c := range cases {
 		s := &space{}
 		s.look(time.Now(), c.info)
-		if got := s.fits(c.bytes); got != c.want {
+		if got := s.fits(c.grows); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}

@@ -59,7 +59,9 @@ func roomOf(i *tree.SpaceInfo) diskRoom {
 }
 
 // usable is what files may still take.
-func (d diskRoom) usable() uint64 { return d.free - min(d.free, d.reserve) }
+func (d diskRoom) usable() tree.Growth {
+	return tree.Growth{Bytes: d.free - min(d.free, d.reserve), Files: tree.SpareInodes(d.inodes, d.inodesFree)}
+}
 
 // otherRooms are the newest notes of the other members. all: every one of them that is
 // there has sent one. One that has to be rebuilt tells how much room is left beside

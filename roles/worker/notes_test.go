@@ -47,7 +47,7 @@ func TestRoomCountsWhatIsUntold(t *testing.T) {
 	if empty == 0 || empty >= gib {
 		t.Fatalf("room for %d of %d bytes", empty, gib)
 	}
-	s.mu.admitted = gib / 2
+	s.mu.admitted.Bytes = gib / 2
 	if got := s.room(); got != empty-gib/2 {
 		t.Errorf("room for %d after %d of %d were admitted", got, gib/2, empty)
 	}
@@ -74,7 +74,7 @@ func TestRebuiltMemberDoesNotCount(t *testing.T) {
 			{Member: raftlog.Member{ID: 4}, Active: true, Behind: behind},
 		}}
 	}
-	if rooms, all := otherRooms(members(true), 1); len(rooms) != 1 || !all || rooms[0].usable() != 900 {
+	if rooms, all := otherRooms(members(true), 1); len(rooms) != 1 || !all || rooms[0].usable().Bytes != 900 {
 		t.Errorf("rooms %+v %v", rooms, all)
 	}
 	if rooms, all := otherRooms(members(false), 1); len(rooms) != 2 || all {
@@ -84,26 +84,73 @@ func TestRebuiltMemberDoesNotCount(t *testing.T) {
 
 // TestTightestReplicaDecides has another replica's disk be the fuller one.
 func TestTightestReplicaDecides(t *testing.T) {
-	other := diskRoom{bytes: 1000, free: 300, inodes: 10, inodesFree: 5, reserve: 100}
+	other := diskRoom{bytes: 1000, free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
 	s := &space{now: time.Now, short: make(chan struct{}, 1), others: func() ([]diskRoom, bool) { return []diskRoom{other}, true }}
 	now := time.Now()
-	roomy := tree.SpaceInfo{DiskBytes: 10_000, DiskFree: 9_000, DiskInodes: 100, InodesFree: 90, Reserve: 100}
+	roomy := tree.SpaceInfo{DiskBytes: 10_000, DiskFree: 9_000, DiskInodes: 9000, InodesFree: 8000, Reserve: 100}
 	s.look(now, roomy)
-	if !s.fits(200) || s.fits(201) {
-		t.Error("the other's 200 usable bytes do not decide")
+	if !s.fits(tree.Growth{Bytes: 200, Files: 5}) || s.fits(tree.Growth{Bytes: 201}) || s.fits(tree.Growth{Bytes: 1, Files: 6}) {
+		t.Error("the other's 200 usable bytes and 5 inodes do not decide")
 	}
-	s.mu.admitted = 150 // since the other looked
+	s.mu.admitted = tree.Growth{Bytes: 150, Files: 4} // since the other looked
 	s.look(now.Add(time.Second), roomy)
-	if !s.fits(50) || s.fits(51) {
+	if !s.fits(tree.Growth{Bytes: 50, Files: 1}) || s.fits(tree.Growth{Bytes: 51}) || s.fits(tree.Growth{Bytes: 1, Files: 2}) {
 		t.Error("what was admitted since the other's note is not counted")
 	}
 	s.look(now.Add(noteAge+2*time.Second), roomy)
-	if !s.fits(200) {
+	if !s.fits(tree.Growth{Bytes: 200, Files: 5}) {
 		t.Error("old growth is counted twice")
 	}
-	fs := fsop.StatFS{Bytes: 10_000, BytesFree: 8_900, Inodes: 100, InodesFree: 90}
-	s.narrow(&fs)
-	if fs.BytesFree != 200 || fs.Bytes != 1_300 || fs.InodesFree != 5 {
-		t.Errorf("statfs shows %+v", fs)
+}
+
+// TestStatFSShowsTheTightest has what is used stay true where the tightest disk says how
+// much is free.
+func TestStatFSShowsTheTightest(t *testing.T) {
+	counted := diskRoom{bytes: 1000, free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
+	uncounted := diskRoom{bytes: 9000, free: 9000} // as btrfs tells it
+	cases := []struct {
+		name       string
+		others     []diskRoom
+		own, shown fsop.StatFS
+	}{
+		{"a tighter disk", []diskRoom{counted, uncounted},
+			fsop.StatFS{Bytes: 10_000, BytesFree: 8_900, Inodes: 9000, InodesFree: 7000},
+			fsop.StatFS{Bytes: 1_300, BytesFree: 200, Inodes: 2005, InodesFree: 5}},
+		{"a disk that does not count inodes", []diskRoom{uncounted},
+			fsop.StatFS{Bytes: 900, BytesFree: 300, Inodes: 4000, InodesFree: 5},
+			fsop.StatFS{Bytes: 900, BytesFree: 300, Inodes: 4000, InodesFree: 5}},
+		{"only another one counts them", []diskRoom{counted},
+			fsop.StatFS{Bytes: 900, BytesFree: 100},
+			fsop.StatFS{Bytes: 900, BytesFree: 100, Inodes: 4000, InodesFree: 5}},
+		{"nobody counts them", []diskRoom{uncounted},
+			fsop.StatFS{Bytes: 900, BytesFree: 100}, fsop.StatFS{Bytes: 900, BytesFree: 100}},
+	}
+	for _, c := range cases {
+		s := &space{others: func() ([]diskRoom, bool) { return c.others, true }}
+		if s.narrow(&c.own); c.own != c.shown {
+			t.Errorf("%s: %+v, want %+v", c.name, c.own, c.shown)
+		}
+	}
+}
+
+// TestRoomCountsInodes tells clients of no room for files for which a disk has no inodes
+// left: one file at least takes 8 KiB of a client's room.
+func TestRoomCountsInodes(t *testing.T) {
+	const gib = 1 << 30
+	info := tree.SpaceInfo{DiskBytes: 10 * gib, DiskFree: 5 * gib, DiskInodes: 1 << 20, InodesFree: 16<<10 + 1<<10 + 10}
+	s := &space{now: time.Now}
+	s.look(time.Now(), info)
+	if got := s.room(); got != 10*8192 {
+		t.Errorf("room for %d bytes where 10 files may be made", got)
+	}
+	info.InodesFree = 16<<10 + 1<<10
+	s.look(time.Now(), info)
+	if got := s.room(); got != 0 {
+		t.Errorf("room for %d bytes where inodes are nearly used up", got)
+	}
+	info.DiskInodes, info.InodesFree = 0, 0
+	s.look(time.Now(), info)
+	if got := s.room(); got != 5*gib-nearlyFull.Bytes {
+		t.Errorf("room for %d bytes on a disk that does not count inodes", got)
 	}
 }

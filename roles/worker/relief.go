@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"tak-os.org/tak-replicated/fusefs/tree"
 )
 
 // How often a replica looks whether its disk is nearly full, and how often it
@@ -14,8 +16,8 @@ const (
 	reliefEvery = 2 * time.Second
 )
 
-// nearlyFullBytes is how far above the reserve a disk counts as nearly full.
-const nearlyFullBytes = 64 << 20
+// nearlyFull is how much files may still take of a disk that counts as nearly full.
+var nearlyFull = tree.Growth{Bytes: 64 << 20, Files: 1 << 10}
 
 // relieve takes checkpoints while the disk is nearly full. Files that were
 // removed give their space back only with a checkpoint; where growth is refused
@@ -32,7 +34,7 @@ func (r *replica) relieve(ctx context.Context) error {
 		case <-r.space.short:
 		}
 		next := reliefLook
-		if info, err := r.tree.Space(); err == nil && info.DiskFree < info.Reserve+nearlyFullBytes {
+		if info, err := r.tree.Space(); err == nil && !fits(nearlyFull, roomOf(&info).usable()) {
 			next = reliefEvery
 			if applied := r.group.Applied(); applied > done {
 				if err := r.group.TakeCheckpoint(ctx); err != nil && ctx.Err() == nil {

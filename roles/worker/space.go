@@ -32,22 +32,37 @@ type space struct {
 		others   []diskRoom
 		all      bool // nobody is missing there
 		at       time.Time
-		admitted uint64   // bytes of growth since then
-		past     []growth // admitted before, oldest first, at most noteAge ago
+		admitted tree.Growth // since then
+		past     []admission // admitted before, oldest first, at most noteAge ago
 	}
 }
 
-// growth is what was admitted until a time.
-type growth struct {
+// admission is what was admitted until a time.
+type admission struct {
 	until time.Time
-	bytes uint64
+	grows tree.Growth
+}
+
+func sum(a, b tree.Growth) tree.Growth {
+	return tree.Growth{Bytes: a.Bytes + b.Bytes, Files: a.Files + b.Files}
+}
+
+// fits reports whether a disk on which files may still take left has room for grows.
+// Where no file is to be made, inodes do not matter.
+func fits(grows, left tree.Growth) bool {
+	return grows.Bytes <= left.Bytes && (grows.Files == 0 || grows.Files <= left.Files)
+}
+
+// after is what is left when some more has been taken.
+func after(left, taken tree.Growth) tree.Growth {
+	return tree.Growth{Bytes: left.Bytes - min(left.Bytes, taken.Bytes), Files: left.Files - min(left.Files, taken.Files)}
 }
 
 // refuse returns the errno with which op must not be logged, or OK. A disk that
 // can't be asked refuses nothing: then the replica itself will stop.
 func (s *space) refuse(op fsop.Op) fsop.Errno {
 	grows := s.tree.Growth(op)
-	if grows == 0 {
+	if grows == (tree.Growth{}) {
 		return fsop.OK
 	}
 	s.mu.Lock()
@@ -62,7 +77,7 @@ func (s *space) refuse(op fsop.Op) fsop.Errno {
 		}
 		return fsop.ENOSPC
 	}
-	s.mu.admitted += grows
+	s.mu.admitted = sum(s.mu.admitted, grows)
 	return fsop.OK
 }
 
@@ -82,11 +97,11 @@ func (s *space) freshen() error {
 // look takes a new look at the disks.
 func (s *space) look(now time.Time, info tree.SpaceInfo) {
 	m := &s.mu
-	m.past = append(m.past, growth{now, m.admitted})
+	m.past = append(m.past, admission{now, m.admitted})
 	for len(m.past) > 0 && now.Sub(m.past[0].until) > noteAge {
 		m.past = m.past[1:]
 	}
-	m.info, m.at, m.admitted = info, now, 0
+	m.info, m.at, m.admitted = info, now, tree.Growth{}
 	m.others, m.all = nil, true
 	if s.others != nil {
 		m.others, m.all = s.others()
@@ -95,20 +110,24 @@ func (s *space) look(now time.Time, info tree.SpaceInfo) {
 
 // fits reports whether files may grow by that much everywhere. What was
 // admitted since the others looked at their disks is not in what they told.
-func (s *space) fits(grows uint64) bool {
+func (s *space) fits(grows tree.Growth) bool {
 	i := &s.mu.info
-	bytes := s.mu.admitted + grows
+	all := sum(s.mu.admitted, grows)
 	switch {
-	case !i.LimitsExact && i.LimitBytes != 0 && i.UsedBytes+bytes > i.LimitBytes:
+	case !i.LimitsExact && i.LimitBytes != 0 && i.UsedBytes+all.Bytes > i.LimitBytes:
 		return false
 	case !i.LimitsExact && i.LimitInodes != 0 && i.UsedInodes >= i.LimitInodes:
 		return false
-	case roomOf(i).usable() < bytes:
+	}
+	if grows.Files == 0 {
+		all.Files = 0
+	}
+	if !fits(all, roomOf(i).usable()) {
 		return false
 	}
-	bytes += s.untold()
+	untold := s.untold()
 	for _, room := range s.mu.others {
-		if room.usable() < bytes {
+		if !fits(all, after(room.usable(), untold)) {
 			return false
 		}
 	}
@@ -117,11 +136,11 @@ func (s *space) fits(grows uint64) bool {
 
 // untold is what was admitted before the last look, and may not be in what the
 // others told.
-func (s *space) untold() (bytes uint64) {
-	for _, g := range s.mu.past {
-		bytes += g.bytes
+func (s *space) untold() (all tree.Growth) {
+	for _, a := range s.mu.past {
+		all = sum(all, a.grows)
 	}
-	return bytes
+	return all
 }
 
 // narrow makes statfs show the tightest replica.
@@ -131,38 +150,46 @@ func (s *space) narrow(fs *fsop.StatFS) {
 	}
 	rooms, _ := s.others()
 	for _, room := range rooms {
-		if free := room.usable(); free < fs.BytesFree {
-			// What is used stays true: the size shrinks with the room.
-			fs.Bytes -= min(fs.Bytes, fs.BytesFree-free)
-			fs.BytesFree = free
+		free := room.usable()
+		if fs.Inodes == 0 { // this disk does not count them
+			fs.Inodes = room.inodes
+			fs.InodesFree = min(room.inodes, free.Files)
 		}
-		fs.InodesFree = min(fs.InodesFree, room.inodesFree)
+		shrink(&fs.Bytes, &fs.BytesFree, free.Bytes)
+		shrink(&fs.Inodes, &fs.InodesFree, free.Files)
+	}
+}
+
+// shrink takes that less is free. What is used stays true: the whole shrinks with it.
+func shrink(whole, free *uint64, least uint64) {
+	if least < *free {
+		*whole -= min(*whole, *free-least)
+		*free = least
 	}
 }
 
 // room is how much files may grow before growth is refused, in bytes: none near
 // the end, so that refusals are told where they arise, and none before everybody has
-// told of its disk.
+// told of its disk. It counts inodes by what a session counts for a file at least.
 func (s *space) room() uint64 {
-	const margin = 64 << 20
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.freshen() != nil || !s.mu.all {
 		return 0
 	}
 	info := &s.mu.info
-	taken := s.mu.admitted + margin
+	taken := sum(s.mu.admitted, nearlyFull)
 	free := roomOf(info).usable()
 	if info.LimitBytes != 0 {
-		free = min(free, info.LimitBytes-min(info.LimitBytes, info.UsedBytes))
+		free.Bytes = min(free.Bytes, info.LimitBytes-min(info.LimitBytes, info.UsedBytes))
 	}
 	if info.LimitInodes != 0 && info.UsedInodes+4096 >= info.LimitInodes {
 		return 0
 	}
-	free -= min(free, taken)
+	free = after(free, taken)
 	for _, other := range s.mu.others {
-		usable := other.usable()
-		free = min(free, usable-min(usable, taken+s.untold()))
+		left := after(other.usable(), sum(taken, s.untold()))
+		free = tree.Growth{Bytes: min(free.Bytes, left.Bytes), Files: min(free.Files, left.Files)}
 	}
-	return free
+	return min(free.Bytes, free.Files*fsop.AheadRoom(&fsop.Write{}))
 }

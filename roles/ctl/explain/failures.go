@@ -13,7 +13,7 @@ var failures = []Entry{
 
 var errnos = []Entry{
 	{"EIO", Errno, "No answer is known: the quorum was away for longer than the mount waits, the session was fenced, or contents are damaged in every copy that could be asked. The operation may or may not have happened.", "`tak-replicated ctl status`", "after fsync fails, what was written since the last fsync must be written again"},
-	{"ENOSPC", Errno, "The fullest replica's disk, or the quota, has no room for growth. Removing and truncating still work.", "`df` on the mount shows the tightest replica", "remove files, or give the fullest disk more room; nothing has to be restarted"},
+	{"ENOSPC", Errno, "The fullest replica's disk, or the quota, has no room for growth. Removing and truncating still work.", "`df` and `df -i` on the mount show the tightest replica", "remove files, or give the fullest disk more room; nothing has to be restarted"},
 	{"ENOTCONN", Errno, "The mount's server has ended and no keeper could go on with it.", "`kubectl -n kube-system get pods -o wide`", "restart the Pods that used the mount; a new Pod mounts anew"},
 	{"EOPNOTSUPP", Errno, "The call is not supported, for instance POSIX ACLs.", "docs: README, limits", "do without it"},
 }
