@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
@@ -199,8 +200,11 @@ func (f *forcing) unmark() error {
 // forcedUnfinished refuses a replica in the middle of a forced replacement.
 func forcedUnfinished(cfg Config) error {
 	_, err := readSmall(cfg.FS, path.Join(cfg.Dir, forcedName))
-	if err == nil {
+	switch {
+	case err == nil:
 		return errors.New("a forced replacement is not finished: repeat it")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	}
-	return nil
+	return fmt.Errorf("look for a forced replacement: %w", err)
 }

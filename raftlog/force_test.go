@@ -3,6 +3,7 @@ package raftlog_test
 import (
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 
 	"tak-os.org/tak-replicated/raftlog"
@@ -51,5 +52,25 @@ func TestForceFinishesInstallation(t *testing.T) {
 	}
 	if at, _ := m.Applied(); at != got+1 {
 		t.Fatalf("the new life begins at %d, not at %d", at, got+1)
+	}
+}
+
+// TestMarkOfForceThatCannotBeRead: whether a forced replacement is unfinished is not known
+// where the disk does not say, and the replica is not opened.
+func TestMarkOfForceThatCannotBeRead(t *testing.T) {
+	nd := newCluster(t, 96, 1).nodes[0]
+	nd.crash(disk.KeepAll)
+	nd.failWith(func(_ disk.Op, file string) error {
+		if file == "/log/forced" {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := nd.tryStart(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("opened with %v", err)
+	}
+	nd.failWith(nil)
+	if err := nd.tryStart(); err != nil {
+		t.Fatalf("not opened with a disk that reads: %v", err)
 	}
 }
