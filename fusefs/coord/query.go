@@ -138,10 +138,6 @@ func (c *Coordinator) answer(q *asking) *fsop.Failure {
 		return nil
 	}
 	c.answered(q)
-	if c.isReaped(r.Op) {
-		c.reply(q.link, q.id, &fsop.Reply{Errno: fsop.ESTALE, Index: rep.Index})
-		return nil
-	}
 	if quiet && foreign == c.mutations-s.mutations {
 		c.grant(s, r.Op, rep)
 	}
@@ -150,9 +146,10 @@ func (c *Coordinator) answer(q *asking) *fsop.Failure {
 }
 
 // hindered reports whether what was read may lack what another session has
-// answered ahead of the log; then the query is executed again when it does not.
+// answered ahead of the log, or is to be opened while it may be reaped; then the query
+// is executed again when neither is so.
 func (c *Coordinator) hindered(q *asking, rep *fsop.Reply, yielded uint64) bool {
-	if !c.flushed(q.s, c.cfg.Clock.Mono()) {
+	if !c.flushed(q.s, c.cfg.Clock.Mono()) || c.isReaped(q.req.Op) {
 		c.stalled = append(c.stalled, q)
 		return true
 	}
@@ -200,12 +197,13 @@ func subjects(op fsop.Op) []fsop.Ino {
 	return nil
 }
 
-// wakeStalled executes the queries that had to wait for sessions.
+// wakeStalled executes the queries that had to wait for sessions, or for what becomes
+// of an inode without a name.
 func (c *Coordinator) wakeStalled() {
 	stalled := c.stalled
 	c.stalled = nil
 	for _, q := range stalled {
-		if c.flushed(q.s, c.cfg.Clock.Mono()) {
+		if c.flushed(q.s, c.cfg.Clock.Mono()) && !c.isReaped(q.req.Op) {
 			c.execute(q)
 		} else {
 			c.stalled = append(c.stalled, q)

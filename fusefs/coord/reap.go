@@ -64,6 +64,7 @@ func (c *Coordinator) orphansAnswered(rec *notice, open []fsop.Ino) {
 	}
 	r.asked--
 	c.finishReap()
+	c.wakeStalled() // what turned out to be open can be opened again
 }
 
 func (c *Coordinator) finishReap() {

@@ -22,6 +22,7 @@ type frozen struct {
 
 	mu      sync.Mutex
 	answers map[uint64]*fsop.Answer
+	notices []*fsop.Notice
 
 	session, epoch, seq uint64
 }
@@ -35,17 +36,50 @@ func (f *frozen) ReplyParts(id uint64, _ func(), parts ...[]byte) {
 	defer f.mu.Unlock()
 	f.answers[id] = ans
 }
-func (f *frozen) Push([]byte) {}
-func (f *frozen) Close()      { f.once.Do(func() { close(f.closed) }) }
+func (f *frozen) Push(payload []byte) {
+	n, err := fsop.DecodeNotice(payload)
+	if err != nil {
+		panic(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notices = append(f.notices, n)
+}
+func (f *frozen) Close() { f.once.Do(func() { close(f.closed) }) }
+
+// send sends a message.
+func (f *frozen) send(id uint64, m *fsop.Message) { f.link.Request(id, fsop.AppendMessage(nil, m)) }
+
+// answer is what came of a message, nil until something has.
+func (f *frozen) answer(id uint64) *fsop.Answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.answers[id]
+}
+
+// notice waits for the next notice of a kind.
+func (f *frozen) notice(kind fsop.NoticeKind) (n *fsop.Notice) {
+	f.t.Helper()
+	await(f.t, "a notice", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for n == nil && len(f.notices) > 0 {
+			if f.notices[0].Kind == kind {
+				n = f.notices[0]
+			}
+			f.notices = f.notices[1:]
+		}
+		return n != nil
+	})
+	return n
+}
 
 // say sends a message and returns the answer.
 func (f *frozen) say(id uint64, m *fsop.Message) (ans *fsop.Answer) {
 	f.t.Helper()
-	f.link.Request(id, fsop.AppendMessage(nil, m))
+	f.send(id, m)
 	await(f.t, "an answer", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		ans = f.answers[id]
+		ans = f.answer(id)
 		return ans != nil
 	})
 	if ans.Failure != nil || ans.Reply != nil && ans.Reply.Errno != fsop.OK {
@@ -62,10 +96,15 @@ func (f *frozen) op(op fsop.Op) *fsop.Reply {
 }
 
 // newFrozen attaches a session to replica 0.
-func newFrozen(t *testing.T, w *world) *frozen {
+func newFrozen(t *testing.T, w *world) *frozen { return newFrozenAs(t, w, 1) }
+
+// newFrozenAs is newFrozen where there are several.
+func newFrozenAs(t *testing.T, w *world, nonce byte) *frozen {
+	t.Helper()
+	await(t, "replica 0 leads", func() bool { return w.replicas[0].coord.Term() != 0 })
 	f := &frozen{t: t, closed: make(chan struct{}), answers: map[uint64]*fsop.Answer{}}
 	f.link = w.replicas[0].coord.Open(f, "frozen")
-	a := f.say(1, &fsop.Message{Kind: fsop.MessageAttach, Attach: &fsop.Attach{Name: []byte("frozen"), Nonce: [16]byte{1}, Try: 1}}).Attached
+	a := f.say(1, &fsop.Message{Kind: fsop.MessageAttach, Attach: &fsop.Attach{Name: []byte("frozen"), Nonce: [16]byte{nonce}, Try: 1}}).Attached
 	f.session, f.epoch, f.seq = a.Session, a.Epoch, a.LastSeq
 	return f
 }
