@@ -9,8 +9,14 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// patience is how many terms a session may take to answer a recall.
-const patience = 5
+// patience is how many terms a session may take to answer a recall, while nothing
+// comes of what it did ahead of the log. That has to be applied before it can answer, and
+// a slow quorum takes its time for it: patienceInAll is how many terms it may take
+// nevertheless, for which others wait.
+const (
+	patience      = 5
+	patienceInAll = 40
+)
 
 // notice is a pushed question that a session has not acknowledged.
 type notice struct {
@@ -22,7 +28,9 @@ type notice struct {
 	trim    bool      // a recall for room: nobody waits; none of the four: asks for open orphans
 	share   bool      // shared leases may stay
 	owed    bool      // some of what is recalled is exclusive
-	at      time.Duration
+	asked   time.Duration
+	at      time.Duration // when it was asked, or something last came of its work ahead of the log
+	applied uint64        // what had come of that then
 }
 
 // asksOpen reports whether the notice asks for open orphans.
@@ -171,7 +179,8 @@ func (c *Coordinator) ask(n *fsop.Notice, rec *notice) {
 	c.nextNotice++
 	n.ID = c.nextNotice
 	c.notices[n.ID] = rec
-	rec.at = c.cfg.Clock.Mono()
+	rec.asked = c.cfg.Clock.Mono()
+	rec.at, rec.applied = rec.asked, rec.session.applied
 	c.push(rec.session.link, n)
 	if n.Kind == fsop.NoticeRecall {
 		// Nothing is granted on them before the answer, or that would seem to give
@@ -282,8 +291,14 @@ func (c *Coordinator) hangUp(s *session) {
 // wait for.
 func (c *Coordinator) overdue(now time.Duration) {
 	for _, rec := range c.notices {
-		if !rec.asksOpen() && !rec.trim && now-rec.at > patience*c.limits.TTL {
-			c.log.Warn("a session does not answer a recall", zap.Uint64("session", rec.session.id), zap.Duration("after", now-rec.at))
+		if rec.asksOpen() || rec.trim {
+			continue
+		}
+		if rec.owed && rec.session.applied > rec.applied {
+			rec.at, rec.applied = now, rec.session.applied
+		}
+		if now-rec.at > patience*c.limits.TTL || now-rec.asked > patienceInAll*c.limits.TTL {
+			c.log.Warn("a session does not answer a recall", zap.Uint64("session", rec.session.id), zap.Duration("after", now-rec.asked))
 			c.evictOnce(rec.session.id)
 		}
 	}

@@ -77,3 +77,46 @@ func TestLateQuorumEndsNobody(t *testing.T) {
 		t.Errorf("the session was lost: %+v", s)
 	}
 }
+
+// TestSlowQuorumEndsNobody recalls what a session holds that has much to be written first,
+// of which the log takes a little at a time: it is not ended for as long as something comes
+// of it, but not waited for without end.
+func TestSlowQuorumEndsNobody(t *testing.T) {
+	const ttl = 4 * time.Second
+	w := newWorldOf(t, 1, coord.Limits{TTL: ttl})
+	w.elect(0, false)
+	f, g := newFrozenAs(t, w, 1), newFrozenAs(t, w, 2)
+	f.op(&fsop.Reserve{Count: 100})
+	ino := f.op(&fsop.Create{Parent: fsop.Root, Name: []byte("x"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	g.send(50, &fsop.Message{Kind: fsop.MessageRequest, Request: &fsop.Request{Session: g.session, Epoch: g.epoch, Op: &fsop.GetAttr{Ino: ino}}})
+	f.notice(fsop.NoticeRecall)
+	nothing := &fsop.Ahead{Op: &fsop.Refuse{Errno: fsop.EIO}, Expect: fsop.After(fsop.Outcome(&fsop.Reply{Errno: fsop.EIO}), nil)}
+	began, id := w.clock.Mono(), uint64(1000)
+	there := func() bool {
+		_, ok := w.replicas[0].tree.Session(f.session)
+		return ok
+	}
+	for there() && w.clock.Mono()-began < 60*ttl {
+		f.seq++
+		f.send(0, &fsop.Message{Kind: fsop.MessageStream, Stream: &fsop.Stream{Session: f.session, Epoch: f.epoch, First: f.seq, Ops: []*fsop.Ahead{nothing}}})
+		await(t, "the operation is applied", func() bool {
+			info, ok := w.replicas[0].tree.Session(f.session)
+			return !ok || info.LastSeq >= f.seq
+		})
+		for _, s := range []*frozen{f, g} {
+			id++
+			s.send(id, &fsop.Message{Kind: fsop.MessageKeepAlive, KeepAlive: &fsop.KeepAlive{Session: s.session, Epoch: s.epoch}})
+			await(t, "the term is renewed", func() bool { return s.answer(id) != nil })
+		}
+		ticks := w.replicas[0].ticks.Load()
+		await(t, "time to be noticed", func() bool { return w.replicas[0].ticks.Load() > ticks+1 })
+		w.clock.extra.Add(int64(ttl * 3 / 4))
+	}
+	if waited := w.clock.Mono() - began; waited < 30*ttl || waited > 50*ttl {
+		t.Errorf("it was waited for %v, with a term of %v", waited, ttl)
+	}
+	await(t, "an answer", func() bool { return g.answer(50) != nil })
+	if a := g.answer(50); a.Failure != nil || a.Reply.Errno != fsop.OK {
+		t.Errorf("who waited is told %+v %+v", a.Failure, a.Reply)
+	}
+}

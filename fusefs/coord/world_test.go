@@ -62,8 +62,9 @@ type replica struct {
 	wake    chan struct{}
 	applied atomic.Uint64
 	stuck   atomic.Bool // applies nothing
-	turns   []turn      // of leadership, not announced yet; guarded by world.mu
-	leading uint64      // term to announce once its first entry is applied
+	ticks   atomic.Uint64
+	turns   []turn // of leadership, not announced yet; guarded by world.mu
+	leading uint64 // term to announce once its first entry is applied
 }
 
 // turn is a change of leadership as one replica learns of it.
@@ -257,6 +258,7 @@ func (r *replica) applyLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 			r.coord.Tick()
+			r.ticks.Add(1)
 		case <-r.wake:
 		}
 		for r.applyNext() {
