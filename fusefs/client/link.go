@@ -345,7 +345,10 @@ func (s *Session) callAnswered(l *link, id uint64, ans *fsop.Answer) {
 // failed takes an answer that tells nothing about the operation. It stays
 // pending and is repeated on the next connection.
 func (s *Session) failed(l *link, c *call, f *fsop.Failure) {
+	_, waits := c.req.Op.(*fsop.WaitLock) // who waits for a lock stands back by itself
 	switch {
+	case f.Code == fsop.Busy && c.seq == 0 && !waits:
+		s.askLater(c)
 	case f.Code == fsop.Busy && c.seq == 0, f.Code == fsop.Malformed && c.seq == 0:
 		delete(s.mu.pending, c.id)
 		c.err = f

@@ -94,6 +94,21 @@ func (s *Session) shown(c *call, rep *fsop.Reply) {
 	close(c.done)
 }
 
+// askLater asks again what the coordinator has no place for now: it may have many
+// questions that nobody waits for any more. The lock is held.
+func (s *Session) askLater(c *call) {
+	id := c.id
+	s.cfg.Spawn(func() {
+		<-s.cfg.Clock.After(busyPause)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.mu.link != nil && s.mu.pending[id] == c { // neither given up nor asked on another connection
+			delete(s.mu.pending, id)
+			s.transmit(c)
+		}
+	})
+}
+
 func (s *Session) deadline() time.Duration {
 	if s.cfg.QuorumWait == 0 {
 		return 0

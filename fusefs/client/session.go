@@ -89,6 +89,7 @@ const (
 	janitorEvery     = 100 * time.Millisecond
 	retryFirst       = 4 * time.Millisecond  // doubled with each failure in a row,
 	retryMost        = 64 * time.Millisecond // up to here, plus as much again at random
+	busyPause        = 50 * time.Millisecond // before a query is asked again for which there was no place
 	bytesInFlight    = 4 << 20               // data of mutations without an answer
 	perMutation      = 16 << 10              // what each counts beside its data, so at most 256
 )
