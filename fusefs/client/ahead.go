@@ -414,7 +414,7 @@ func (s *Session) drain(ctx context.Context, upTo uint64) error {
 }
 
 // Sync makes everything that was done so far durable, also what another mount
-// did to ino, and reports work on it that was lost, once to each handle.
+// did to ino (0: only what this one did), and reports work on it that was lost, once to each handle.
 func (s *Session) Sync(ctx context.Context, ino fsop.Ino, handle uint64) error {
 	if err := s.Owed(handle); err != nil {
 		return err
@@ -422,15 +422,28 @@ func (s *Session) Sync(ctx context.Context, ino fsop.Ino, handle uint64) error {
 	if err := s.drain(ctx, ^uint64(0)); err != nil {
 		return err
 	}
-	if ino != 0 {
-		req := &fsop.Request{Op: &fsop.GetAttr{Ino: ino}}
-		if _, ok := s.TryCall(req); !ok {
-			if _, err := s.query(ctx, req); err != nil {
-				return err
-			}
+	if ino == 0 {
+		return s.owedToAll()
+	}
+	req := &fsop.Request{Op: &fsop.GetAttr{Ino: ino}}
+	if _, ok := s.TryCall(req); !ok {
+		if _, err := s.query(ctx, req); err != nil {
+			return err
 		}
 	}
 	return s.Owed(handle)
+}
+
+// owedToAll reports, once, that this process has lost work on any file: to whoever syncs
+// all of them, which Linux has not asked of a mount like these so far.
+func (s *Session) owedToAll() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.untold {
+		return nil
+	}
+	s.mu.untold = false
+	return fsop.Fail(fsop.Uncertain, "work on some files was lost")
 }
 
 // Owed reports, once, that work on what a handle has open was lost.
@@ -482,6 +495,7 @@ func note(inos map[fsop.Ino]struct{}, c *call) {
 // owe has whoever holds inodes open told that work on them was lost, also by the
 // process that takes over.
 func (s *Session) owe(inos map[fsop.Ino]struct{}) {
+	s.mu.untold = s.mu.untold || len(inos) > 0
 	for ino := range inos {
 		s.cfg.Ledger.Owe(ino)
 	}

@@ -136,6 +136,7 @@ type Session struct {
 		owner     string        // of the volume, when that is why
 		lost      uint64        // sessions lost so far
 		tries     uint64        // to attach
+		untold    bool          // work was lost, and whoever syncs all has not been told
 	}
 }
 

@@ -93,6 +93,12 @@ func TestBrokenStream(t *testing.T) {
 	if err := m.Owed(6); err == nil {
 		t.Error("the other handle is not told")
 	}
+	if err := m.Sync(context.Background(), 0, 0); fsop.CodeOf(err) != fsop.Uncertain {
+		t.Errorf("whoever syncs all is told %v", err)
+	}
+	if err := m.Sync(context.Background(), 0, 0); err != nil {
+		t.Errorf("whoever syncs all is told twice: %v", err)
+	}
 	for _, handle := range []uint64{5, 6} {
 		if err := m.Sync(context.Background(), f, handle); err != nil {
 			t.Errorf("handle %d is told twice: %v", handle, err)
