@@ -102,3 +102,39 @@ func TestAvailabilityNamesTests(t *testing.T) {
 		t.Errorf("only %d cells were found", cells)
 	}
 }
+
+// TestReplicationNamesTests asks each row of what docs/replication.md says is guaranteed, can be lost, or is uncertain for
+// a test of it, or for the words that there is none.
+func TestReplicationNamesTests(t *testing.T) {
+	heading, rows := "", map[string]int{}
+	inTable := 0
+	for line := range strings.Lines(read(t, "docs/replication.md")) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			heading = strings.TrimSpace(name)
+		}
+		if !strings.HasPrefix(line, "|") {
+			inTable = 0
+			continue
+		}
+		if inTable++; inTable <= 2 { // heading and rule
+			continue
+		}
+		rows[heading]++
+		row := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		switch claim := row[len(row)-1]; heading {
+		case "What is guaranteed":
+			if !testName.MatchString(claim) {
+				t.Errorf("guaranteed without a test: %s", line)
+			}
+		case "What can be lost, and when", "Uncertain results":
+			if !testName.MatchString(claim) && !strings.Contains(claim, "no test") {
+				t.Errorf("%s: neither names a test nor says that there is none: %s", heading, line)
+			}
+		}
+	}
+	for heading, least := range map[string]int{"What is guaranteed": 10, "What can be lost, and when": 7, "Uncertain results": 5} {
+		if rows[heading] < least {
+			t.Errorf("%s: only %d rows were found", heading, rows[heading])
+		}
+	}
+}
