@@ -134,6 +134,7 @@ func checkPod(t *testing.T, o object, p *corev1.PodSpec) {
 	if p.PriorityClassName == "" || p.ServiceAccountName == "" {
 		t.Errorf("%s: priority class %q, ServiceAccount %q", o, p.PriorityClassName, p.ServiceAccountName)
 	}
+	checkOps(t, o, p)
 	for _, c := range p.Containers {
 		if c.Name == "keeper" && (c.LivenessProbe != nil || !c.Resources.Limits.Memory().IsZero() || p.ShareProcessNamespace == nil || !*p.ShareProcessNamespace) {
 			t.Errorf("%s: the keeper may be ended, or does not see who serves", o)
@@ -154,6 +155,32 @@ func checkPod(t *testing.T, o object, p *corev1.PodSpec) {
 		}
 		if !privileged(c) && (c.SecurityContext == nil || c.SecurityContext.Capabilities == nil || !slices.Contains(c.SecurityContext.Capabilities.Drop, "ALL")) {
 			t.Errorf("%s: container %s keeps capabilities", o, c.Name)
+		}
+	}
+}
+
+// checkOps wants each container of our own to serve metrics, at a port of its own by which they are found, and to be asked whether it is ready.
+func checkOps(t *testing.T, o object, p *corev1.PodSpec) {
+	by := map[int32]string{}
+	for _, c := range p.Containers {
+		if !strings.Contains(c.Image, "tak-os.org/tak-replicated") {
+			continue
+		}
+		var port corev1.ContainerPort
+		for _, one := range c.Ports {
+			if strings.Contains(one.Name, "metrics") {
+				port = one
+			}
+		}
+		if port.Name == "" || !slices.Contains(c.Args, fmt.Sprintf("--metrics-addr=:%d", port.ContainerPort)) {
+			t.Errorf("%s: container %s serves no metrics at a port of that name: %v", o, c.Name, c.Args)
+		}
+		if other := by[port.ContainerPort]; other != "" {
+			t.Errorf("%s: containers %s and %s have port %d", o, c.Name, other, port.ContainerPort)
+		}
+		by[port.ContainerPort] = c.Name
+		if r := c.ReadinessProbe; r == nil || r.HTTPGet == nil || r.HTTPGet.Path != "/readyz" || r.HTTPGet.Port.String() != port.Name {
+			t.Errorf("%s: nobody asks whether container %s is ready", o, c.Name)
 		}
 	}
 }

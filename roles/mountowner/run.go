@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -33,6 +34,8 @@ type Config struct {
 	Instance    string
 	WriteBehind client.Limits
 	Boot        boot.Config
+
+	held func() // is called when the keeper has the mounts, or has handed them over; may be nil
 }
 
 func (c *Config) validate() error {
@@ -70,7 +73,7 @@ func (c *Config) keeperSocket() string { return c.Socket + keeperSuffix }
 // Own is keeper and serving process together: the keeper starts the serving
 // process, and holds what that needs to be replaced, until ctx ends.
 func Own(ctx context.Context, c Config, log *zap.Logger) error {
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(log); err != nil {
 		return err
 	}
 	command, err := c.serving()
@@ -86,23 +89,41 @@ func Own(ctx context.Context, c Config, log *zap.Logger) error {
 
 // Keep is the keeper alone, until ctx ends. Whoever comes with its instance serves.
 func Keep(ctx context.Context, c Config, log *zap.Logger) error {
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(log); err != nil {
 		return err
 	}
 	if err := c.needInstance(); err != nil {
 		return err
 	}
 	ops := c.Boot.NewOps()
+	var holds atomic.Bool
+	ops.AddReady("mounts", func() error {
+		if !holds.Load() {
+			return errors.New("the keeper before has not handed its mounts over yet")
+		}
+		return nil
+	})
+	if err := ops.Listen(); err != nil { // while no mount ends with it
+		return err
+	}
+	defer ops.Close()
+	c.held = func() { holds.Store(true) }
 	var g boot.Group
 	g.Add("keeper", func(ctx context.Context) error { return c.keep(ctx, nil, log) })
-	g.Add("metrics", ops.Run)
+	g.Add("metrics", func(ctx context.Context) error {
+		if err := ops.Run(ctx); err != nil && ctx.Err() == nil {
+			log.Error("metrics are not served any more; the mounts are kept", zap.Error(err))
+		}
+		<-ctx.Done()
+		return nil
+	})
 	return g.Run(ctx)
 }
 
 // Supervise starts serving processes for the keeper of the instance, another as soon
 // as one ends, until ctx ends.
 func Supervise(ctx context.Context, c Config, log *zap.Logger) error {
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(log); err != nil {
 		return err
 	}
 	if err := c.needInstance(); err != nil {
@@ -122,12 +143,18 @@ func Supervise(ctx context.Context, c Config, log *zap.Logger) error {
 	return g.Run(ctx)
 }
 
-// prepare checks the configuration and makes the socket's folder.
-func (c *Config) prepare() error {
+// prepare checks the configuration, makes the socket's folder, and removes what former instances have left there.
+func (c *Config) prepare(log *zap.Logger) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	return os.MkdirAll(filepath.Dir(c.Socket), 0o755)
+	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
+		return err
+	}
+	if err := c.dropMarks(); err != nil {
+		log.Warn("remove marks of handovers", zap.Error(err))
+	}
+	return nil
 }
 
 func (c *Config) needInstance() error {
@@ -155,6 +182,9 @@ func (c *Config) keep(ctx context.Context, command []string, log *zap.Logger) er
 	mounts, err := c.inherit(ctx, log)
 	if err != nil {
 		return err
+	}
+	if c.held != nil {
+		c.held()
 	}
 	if mounts == nil {
 		<-ctx.Done()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,6 +41,42 @@ func (c *Config) handedOver() bool {
 	}
 	_, err := os.Lstat(c.mark())
 	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// podsFolder is the kubelet's, below its own: it has a folder for each Pod, by its UID, until nothing of that is left.
+const podsFolder = "pods"
+
+// dropMarks removes the marks of instances that are gone. Those are Pods, and the kubelet has a folder for each: where it
+// has none for this one, nobody knows which are gone.
+func (c *Config) dropMarks() error {
+	if c.KubeletDir == "" || c.Instance == "" {
+		return nil
+	}
+	pods := filepath.Join(c.KubeletDir, podsFolder)
+	if _, err := os.Lstat(filepath.Join(pods, c.Instance)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	}
+	dir, prefix := filepath.Split(c.Socket + handedSuffix)
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		instance, ok := strings.CutPrefix(l.Name(), prefix)
+		if !ok || instance == "" {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(pods, instance)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, l.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inherit takes the mounts of the keeper that has the socket, none if there is
