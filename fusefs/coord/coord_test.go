@@ -352,7 +352,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	b.ok(&fsop.Write{Ino: ino, Data: []byte("still here")})
 	b.ledger.Close(77)
 	deadline := time.Now().Add(10 * time.Second)
-	for len(w.replicas[0].tree.Orphans(10)) > 0 {
+	for len(w.replicas[0].tree.Orphans(0, 10)) > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the orphan was not reaped")
 		}

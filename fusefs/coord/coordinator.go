@@ -110,6 +110,7 @@ type Coordinator struct {
 	reaping    map[fsop.Ino]struct{} // promised not to be opened any more
 	reap       *reapRound
 	nextReap   time.Duration
+	reapBehind fsop.Ino      // where its orphans begin
 	shortUntil time.Duration // growth was refused a moment ago: orphans are reaped at once
 	dirty      []*Link       // have something to send once the lock is released
 	yielded    uint64        // how often a session's work ahead of the log stopped being waited for
@@ -141,7 +142,7 @@ func (c *Coordinator) reset() {
 	c.control, c.parked = nil, nil
 	c.notices = map[uint64]*notice{}
 	c.reaping = map[fsop.Ino]struct{}{}
-	c.reap = nil
+	c.reap, c.reapBehind = nil, 0
 }
 
 func (c *Coordinator) lock() { c.mu.Lock() }

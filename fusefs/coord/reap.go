@@ -9,6 +9,9 @@ import (
 )
 
 const (
+	// reapInterval is the pause after a look at all orphans. As long as there are
+	// more of them a round begins at each tick, so that the log has one entry of them
+	// among those of everybody else.
 	reapInterval = time.Second
 	// shortFor is how long after growth was refused orphans are reaped at each tick:
 	// what somebody removes then is to make room now.
@@ -19,7 +22,7 @@ const (
 // reapRound asks every session which orphans it has open. Those that none has
 // are reaped by a logged operation.
 type reapRound struct {
-	inos   []fsop.Ino
+	inos   []fsop.Ino // ascending
 	open   map[fsop.Ino]struct{}
 	asked  int // answers still missing
 	logged bool
@@ -32,8 +35,9 @@ func (c *Coordinator) tickReap(now time.Duration) {
 		return
 	}
 	c.nextReap = now + reapInterval
-	inos := c.cfg.Tree.Orphans(reapBatch)
+	inos := c.cfg.Tree.Orphans(c.reapBehind, reapBatch)
 	if len(inos) == 0 {
+		c.reapBehind = 0
 		return
 	}
 	for _, info := range c.cfg.Tree.Sessions() {
@@ -79,7 +83,7 @@ func (c *Coordinator) finishReap() {
 		}
 	}
 	if len(free) == 0 {
-		c.reap = nil
+		c.endReap()
 		return
 	}
 	r.logged = true
@@ -90,9 +94,19 @@ func (c *Coordinator) finishReap() {
 		for _, ino := range free {
 			delete(c.reaping, ino)
 		}
-		c.reap = nil
+		c.endReap()
 		c.log.Debug("reaped orphans", zap.Int("inodes", len(free)))
 	})
+}
+
+// endReap has the next round go on behind this one: those that are open stay, and
+// must not hide the others.
+func (c *Coordinator) endReap() {
+	c.reapBehind = 0
+	if inos := c.reap.inos; len(inos) == reapBatch {
+		c.reapBehind, c.nextReap = inos[reapBatch-1], 0
+	}
+	c.reap = nil
 }
 
 // abandonReap gives up a round whose answers no longer bind everybody: a

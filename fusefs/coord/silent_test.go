@@ -142,7 +142,7 @@ func TestFrozenReader(t *testing.T) {
 	m.create("x")
 	newFrozen(t, w)
 	m.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("x")})
-	await(t, "the file's space is free", func() bool { return len(w.replicas[0].tree.Orphans(1)) == 0 })
+	await(t, "the file's space is free", func() bool { return len(w.replicas[0].tree.Orphans(0, 1)) == 0 })
 }
 
 // TestStreamIsBounded has a client stream more than any mount does while nothing is

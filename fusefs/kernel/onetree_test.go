@@ -159,7 +159,7 @@ func (s *oneSession) record(req *fsop.Request, rep *fsop.Reply) {
 
 // reap removes the orphans that nobody has open. The caller holds mu.
 func (o *oneTree) reap() error {
-	all := o.tree.Orphans(1000)
+	all := o.tree.Orphans(0, 1000)
 	open := map[fsop.Ino]bool{}
 	for _, s := range o.all {
 		for _, ino := range s.ledger.OpenOf(all) {

@@ -61,7 +61,7 @@ var nameBugs = []bug{
 				if _, unlink := req.Op.(*fsop.Unlink); unlink && ok(rep, err) {
 					s.o.mu.Lock()
 					defer s.o.mu.Unlock()
-					if _, err := s.o.apply(fsop.Item{Op: &fsop.Reap{Inos: s.o.tree.Orphans(1000)}}); err != nil {
+					if _, err := s.o.apply(fsop.Item{Op: &fsop.Reap{Inos: s.o.tree.Orphans(0, 1000)}}); err != nil {
 						return nil, err
 					}
 				}

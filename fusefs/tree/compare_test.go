@@ -52,7 +52,7 @@ func compareWithModel(t *testing.T, seed uint64, steps int) {
 		}
 		w.inos = uint64(m.next)
 		if seq%500 == 0 {
-			orphans := tr.Orphans(5)
+			orphans := tr.Orphans(0, 5)
 			apply(fsop.Item{Op: &fsop.Reap{Inos: orphans}})
 			m.reap(orphans)
 			compareAll(t, tr, m)

@@ -34,7 +34,7 @@ func newHistory(t *testing.T, seed uint64, n int) *history {
 			e.Items = append(e.Items, fsop.Item{Op: &fsop.EvictSession{Session: live[0]}})
 			live = live[1:]
 		case w.one(25):
-			e.Items = append(e.Items, fsop.Item{Op: &fsop.Reap{Inos: tr.Orphans(int(1 + w.below(8)))}})
+			e.Items = append(e.Items, fsop.Item{Op: &fsop.Reap{Inos: tr.Orphans(0, int(1+w.below(8)))}})
 		case w.one(100):
 			e = nil
 		default:

@@ -284,7 +284,7 @@ func TestOrphans(t *testing.T) {
 	if d := f.ok(&fsop.Read{Ino: ino, Offset: 99_999, Length: 10}).Data; string(d) != "dmore" {
 		t.Fatalf("reads %q", d)
 	}
-	if o := f.t.Orphans(10); !slices.Equal(o, []fsop.Ino{ino}) {
+	if o := f.t.Orphans(0, 10); !slices.Equal(o, []fsop.Ino{ino}) {
 		t.Fatalf("orphans: %v", o)
 	}
 	if space(t, f) != used {
@@ -299,7 +299,7 @@ func TestOrphans(t *testing.T) {
 	}
 	tmp := f.ok(&fsop.Tmpfile{Parent: root, Mode: 0o600}).Attrs[0].Ino
 	f.ok(&fsop.Link{Ino: tmp, Parent: root, Name: []byte("adopted")})
-	if o := f.t.Orphans(10); len(o) != 0 {
+	if o := f.t.Orphans(0, 10); len(o) != 0 {
 		t.Fatalf("an adopted file is an orphan: %v", o)
 	}
 	f.ok(rm(root, "adopted"))

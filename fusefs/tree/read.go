@@ -383,10 +383,11 @@ func (q *query) statFS() *fsop.Reply {
 
 var _ pebble.Reader = (*pebble.Snapshot)(nil)
 
-// Orphans lists up to max inodes that have no name any more.
-func (t *Tree) Orphans(max int) (inos []fsop.Ino) {
+// Orphans lists up to max inodes that have no name any more, in ascending order,
+// from behind one on.
+func (t *Tree) Orphans(behind fsop.Ino, max int) (inos []fsop.Ino) {
 	err := t.reading(nil, func(v view) {
-		v.scan([]byte{keyOrphan}, []byte{keyOrphan + 1}, func(k, _ []byte) bool {
+		v.scan(orphanKey(behind+1), []byte{keyOrphan + 1}, func(k, _ []byte) bool {
 			if len(inos) < max {
 				inos = append(inos, keyIno(k))
 			}

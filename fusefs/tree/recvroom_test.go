@@ -183,7 +183,7 @@ func TestRemovedFilesTakeNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.ok(&fsop.Unlink{Parent: fsop.Root, Name: []byte("removed")})
-		f.ok(&fsop.Reap{Inos: f.t.Orphans(1)})
+		f.ok(&fsop.Reap{Inos: f.t.Orphans(0, 1)})
 		if past {
 			f.largeFile("after")
 		} else {
