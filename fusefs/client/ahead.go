@@ -224,7 +224,7 @@ func (s *Session) reserve() {
 	a.nextIno = a.endIno // what is left counts no more once the log has the new range
 	id := s.mu.id
 	go func() {
-		rep, err := s.mutate(&fsop.Request{Op: &fsop.Reserve{Count: reserveCount}})
+		rep, err := s.mutate(&fsop.Request{Op: &fsop.Reserve{Count: reserveCount}}, s.deadline())
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.mu.id != id {
@@ -387,7 +387,7 @@ func (s *Session) yield(r *recall) {
 
 // drain waits until everything answered ahead of the log so far, or only up to a
 // number, was applied or lost.
-func (s *Session) drain(ctx context.Context, upTo uint64) error {
+func (s *Session) drain(ctx context.Context, upTo uint64, deadline time.Duration) error {
 	s.mu.Lock()
 	a := &s.mu.ahead
 	upTo = min(upTo, a.last)
@@ -399,16 +399,12 @@ func (s *Session) drain(ctx context.Context, upTo uint64) error {
 	a.waiters = append(a.waiters, w)
 	s.sendWindow()
 	s.mu.Unlock()
-	var late <-chan time.Time
-	if s.cfg.QuorumWait > 0 {
-		late = s.cfg.Clock.After(s.cfg.QuorumWait)
-	}
 	select {
 	case <-w.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-late:
+	case <-s.late(deadline):
 		return fsop.Fail(fsop.Uncertain, "no quorum answered in %v; what is queued is still to be written", s.cfg.QuorumWait)
 	}
 }
@@ -416,10 +412,11 @@ func (s *Session) drain(ctx context.Context, upTo uint64) error {
 // Sync makes everything that was done so far durable, also what another mount
 // did to ino (0: only what this one did), and reports work on it that was lost, once to each handle.
 func (s *Session) Sync(ctx context.Context, ino fsop.Ino, handle uint64) error {
+	deadline := s.deadline()
 	if err := s.Owed(handle); err != nil {
 		return err
 	}
-	if err := s.drain(ctx, ^uint64(0)); err != nil {
+	if err := s.drain(ctx, ^uint64(0), deadline); err != nil {
 		return err
 	}
 	if ino == 0 {
@@ -427,7 +424,7 @@ func (s *Session) Sync(ctx context.Context, ino fsop.Ino, handle uint64) error {
 	}
 	req := &fsop.Request{Op: &fsop.GetAttr{Ino: ino}}
 	if _, ok := s.TryCall(req); !ok {
-		if _, err := s.query(ctx, req); err != nil {
+		if _, err := s.query(ctx, req, deadline); err != nil {
 			return err
 		}
 	}
@@ -530,11 +527,11 @@ func touchedBy(o *fsop.Ahead) []fsop.Ino {
 
 // again tells the answer of an operation that an earlier process answered ahead
 // of the log, if the kernel has it.
-func (s *Session) again(ctx context.Context, c *call) (*fsop.Reply, error) {
+func (s *Session) again(c *call, deadline time.Duration) (*fsop.Reply, error) {
 	select {
 	case <-c.done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-s.late(deadline):
+		return nil, fsop.Fail(fsop.Uncertain, "no quorum answered in %v; it is still to be written", s.cfg.QuorumWait)
 	}
 	var ino fsop.Ino
 	switch o := c.ahead.Op.(type) {
@@ -549,5 +546,5 @@ func (s *Session) again(ctx context.Context, c *call) (*fsop.Reply, error) {
 	default:
 		return &fsop.Reply{}, nil
 	}
-	return s.query(ctx, &fsop.Request{Op: &fsop.GetAttr{Ino: ino}})
+	return s.query(context.Background(), &fsop.Request{Op: &fsop.GetAttr{Ino: ino}}, deadline)
 }

@@ -68,11 +68,11 @@ func (c *crowd) finished() {
 
 // enter waits until a request may begin, with room for the bytes of op. On success
 // the lock is held, and the room is the caller's.
-func (s *Session) enter(req *fsop.Request, weight int64) error {
+func (s *Session) enter(req *fsop.Request, weight int64, deadline time.Duration) error {
 	var late <-chan time.Time
 	for {
-		if err := s.room.Acquire(context.Background(), weight); err != nil {
-			return fsop.Fail(fsop.Busy, "%v", err)
+		if !s.acquire(weight, deadline) {
+			return s.noQuorum()
 		}
 		s.mu.Lock()
 		if s.mu.ended || !s.crowded(req.Tag) {
@@ -85,13 +85,32 @@ func (s *Session) enter(req *fsop.Request, weight int64) error {
 		left := c.left
 		s.mu.Unlock()
 		s.room.Release(weight) // those that have begun need it
-		if late == nil && s.cfg.QuorumWait > 0 {
-			late = s.cfg.Clock.After(s.cfg.QuorumWait)
+		if late == nil {
+			late = s.late(deadline)
 		}
 		select {
 		case <-left:
 		case <-late:
-			return fsop.Fail(fsop.NoQuorum, "no quorum answered in %v", s.cfg.QuorumWait)
+			return s.noQuorum()
 		}
 	}
+}
+
+// acquire waits for room; false when there was none before the deadline.
+func (s *Session) acquire(weight int64, deadline time.Duration) bool {
+	if s.room.TryAcquire(weight) {
+		return true
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if late := s.late(deadline); late != nil {
+		go func() {
+			select {
+			case <-late:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return s.room.Acquire(ctx, weight) == nil
 }

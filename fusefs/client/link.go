@@ -549,7 +549,7 @@ func (s *Session) failAll(f *fsop.Failure) {
 // Detach ends the session of the log for good, releasing its locks. Call it
 // while Run is running, after the kernel has let go of the mount.
 func (s *Session) Detach(ctx context.Context) error {
-	if err := s.drain(ctx, ^uint64(0)); err != nil {
+	if err := s.drain(ctx, ^uint64(0), s.deadline()); err != nil {
 		return err
 	}
 	s.mu.Lock()

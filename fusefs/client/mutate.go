@@ -2,35 +2,38 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
 // change does a mutation ahead of the log if it can, after waiting for room in
-// the queue if it must.
+// the queue if it must. All that it waits for together takes no longer than the
+// quorum wait.
 func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
+	deadline := s.deadline()
 	for {
 		rep, v := s.tryAhead(req)
 		switch v {
 		case done:
 			return rep, nil
 		case unable:
-			return s.mutate(req)
+			return s.mutate(req, deadline)
 		}
 		s.mu.Lock()
 		half := s.mu.ahead.last - uint64(s.mu.ahead.ops)/2
 		s.mu.Unlock()
-		if err := s.drain(context.Background(), half); err != nil {
-			return s.mutate(req)
+		if s.drain(context.Background(), half, deadline) != nil {
+			return nil, s.noQuorum()
 		}
 	}
 }
 
 // mutate sends the next operation of the stream and waits for its answer.
-func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
+func (s *Session) mutate(req *fsop.Request, deadline time.Duration) (*fsop.Reply, error) {
 	weight := int64(perMutation + dataLen(req.Op))
 	fence := s.cache.raise(req.Op)
-	if err := s.enter(req, weight); err != nil {
+	if err := s.enter(req, weight, deadline); err != nil {
 		s.cache.lower(fence, req.Op, nil)
 		return nil, err
 	}
@@ -47,14 +50,18 @@ func (s *Session) mutate(req *fsop.Request) (*fsop.Reply, error) {
 		s.mu.given[req.Tag] = append(s.mu.given[req.Tag], seq)
 		s.mu.Unlock()
 		s.cache.lower(fence, req.Op, nil)
-		return s.again(context.Background(), old)
+		rep, err := s.again(old, deadline)
+		if err != nil && req.Open {
+			s.cfg.Ledger.Close(req.Tag) // it was opened when it was answered first
+		}
+		return rep, err
 	}
 	if err := s.number(c, req); err != nil {
 		s.mu.Unlock()
 		s.cache.lower(fence, req.Op, nil)
 		return nil, fsop.Fail(fsop.Busy, "%v", err)
 	}
-	c.deadline = s.deadline()
+	c.deadline = deadline
 	s.mu.window[c.seq] = c
 	if c.seq < s.mu.sendNext && s.mu.link != nil {
 		s.transmit(c) // inherited, and applied already

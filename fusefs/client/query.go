@@ -8,9 +8,9 @@ import (
 )
 
 // query asks the coordinator and waits for its answer, over as many
-// coordinators as it takes.
-func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, error) {
-	if err := s.caughtUp(ctx, req.Op); err != nil {
+// coordinators as it takes until the deadline.
+func (s *Session) query(ctx context.Context, req *fsop.Request, deadline time.Duration) (*fsop.Reply, error) {
+	if err := s.caughtUp(ctx, req.Op, deadline); err != nil {
 		return nil, err
 	}
 	_, wait := req.Op.(*fsop.WaitLock)
@@ -23,7 +23,7 @@ func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, er
 		return nil, fsop.Fail(fsop.Fenced, "the mount has ended")
 	}
 	if !wait {
-		c.deadline = s.deadline()
+		c.deadline = deadline
 	}
 	if s.mu.link != nil {
 		s.transmit(c)
@@ -45,7 +45,7 @@ func (s *Session) query(ctx context.Context, req *fsop.Request) (*fsop.Reply, er
 }
 
 // caughtUp waits until what the answer shows is known to the coordinator.
-func (s *Session) caughtUp(ctx context.Context, op fsop.Op) error {
+func (s *Session) caughtUp(ctx context.Context, op fsop.Op, deadline time.Duration) error {
 	var subject fsop.Ino
 	switch o := op.(type) {
 	case *fsop.StatFSQuery, *fsop.WaitLock:
@@ -71,7 +71,7 @@ func (s *Session) caughtUp(ctx context.Context, op fsop.Op) error {
 	if subject != 0 && !strange && !s.cache.isDirty(subject) {
 		return nil
 	}
-	return s.drain(ctx, ^uint64(0))
+	return s.drain(ctx, ^uint64(0), deadline)
 }
 
 // shown takes the answer to a query; the lock is held. An answer given under
@@ -109,11 +109,26 @@ func (s *Session) askLater(c *call) {
 	})
 }
 
+// deadline is when what is asked for now is given up; 0: never. It is taken once, and
+// bounds everything that a request waits for one after another.
 func (s *Session) deadline() time.Duration {
 	if s.cfg.QuorumWait == 0 {
 		return 0
 	}
 	return s.cfg.Clock.Mono() + s.cfg.QuorumWait
+}
+
+// late tells when a deadline has passed; nil: never.
+func (s *Session) late(deadline time.Duration) <-chan time.Time {
+	if deadline == 0 {
+		return nil
+	}
+	return s.cfg.Clock.After(max(deadline-s.cfg.Clock.Mono(), 0))
+}
+
+// noQuorum says that nothing was done before the deadline, nor will be.
+func (s *Session) noQuorum() error {
+	return fsop.Fail(fsop.NoQuorum, "no quorum answered in %v", s.cfg.QuorumWait)
 }
 
 // janitor gives up what has waited for longer than the quorum wait.
@@ -125,7 +140,7 @@ func (s *Session) janitor(now time.Duration) {
 		if c.seq == 0 && late(c) {
 			delete(s.mu.pending, id)
 			c.given = true
-			c.err = fsop.Fail(fsop.NoQuorum, "no quorum answered in %v", s.cfg.QuorumWait)
+			c.err = s.noQuorum()
 			close(c.done)
 		}
 	}

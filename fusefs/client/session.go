@@ -207,8 +207,9 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
+	deadline := s.deadline()
 	return s.asked(false, func() (*fsop.Reply, error) {
-		if rep := s.readAhead(ctx, req); rep != nil {
+		if rep := s.readAhead(ctx, req, deadline); rep != nil {
 			return rep, nil
 		}
 		if o, ok := req.Op.(*fsop.Read); ok {
@@ -216,7 +217,7 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 				return rep, nil
 			}
 		}
-		return s.query(ctx, req)
+		return s.query(ctx, req, deadline)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -95,7 +96,7 @@ func piece(data []byte, o *fsop.Read) *fsop.Reply {
 
 // readAhead answers a read of a small file along with others of its directory;
 // nil when it is to be asked for by itself.
-func (s *Session) readAhead(ctx context.Context, req *fsop.Request) *fsop.Reply {
+func (s *Session) readAhead(ctx context.Context, req *fsop.Request, deadline time.Duration) *fsop.Reply {
 	o, ok := req.Op.(*fsop.Read)
 	if !ok || o.Offset >= fsop.SmallMax || !s.leased() {
 		return nil
@@ -111,7 +112,7 @@ func (s *Session) readAhead(ctx context.Context, req *fsop.Request) *fsop.Reply 
 		s.cache.keepSmall(rep)
 	} else {
 		var err error
-		if rep, err = s.query(ctx, &fsop.Request{Op: op}); err != nil {
+		if rep, err = s.query(ctx, &fsop.Request{Op: op}, deadline); err != nil {
 			return nil
 		}
 	}

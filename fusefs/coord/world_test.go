@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,10 @@ type world struct {
 	limbo   []entry       // proposed and not committed
 	full    int           // proposals to be refused for want of room
 	deaf    chan struct{} // no quorum round ends before it is closed; nil: each does
+	round   func()        // called in each of them; may be nil
 	orderly bool          // mounts wait for the log
+	patient time.Duration // how long mounts wait for a quorum; 0: 20 s
+	queue   int           // operations that they answer ahead of the log; 0: 8,192
 	near    func() uint64 // id of the replica that mounts read contents from; nil: only the coordinator
 	seenBy  nearCount     // what came of that
 	pipes   []*pipe       // every connection so far
@@ -225,6 +229,11 @@ func (r *replica) ReadIndex(context.Context) (uint64, error) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if round := w.round; round != nil {
+		w.mu.Unlock()
+		round()
+		w.mu.Lock()
+	}
 	if deaf := w.deaf; deaf != nil {
 		w.mu.Unlock()
 		<-deaf
@@ -321,7 +330,7 @@ func (w *world) mount(name string, ledger client.Ledger) *mount {
 
 // mountFor is mount for a volume that one owner at a time may use.
 func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
-	limits := client.Limits{QueueOps: 8192}
+	limits := client.Limits{QueueOps: cmp.Or(w.queue, 8192)}
 	if w.orderly {
 		limits.QueueOps = 0
 	}
@@ -341,7 +350,7 @@ func (w *world) mountFor(name, owner string, ledger client.Ledger) *mount {
 			return ms
 		},
 		Dialer: w, Ledger: ledger, Clock: w.clock, Rand: rand.Uint64, Name: name, Owner: owner,
-		QuorumWait: 20 * time.Second, Logger: w.log.Named(name), Spawn: func(f func()) { go f() },
+		QuorumWait: cmp.Or(w.patient, 20*time.Second), Logger: w.log.Named(name), Spawn: func(f func()) { go f() },
 	})
 	if err != nil {
 		w.t.Fatal(err)
