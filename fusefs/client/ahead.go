@@ -24,6 +24,10 @@ const (
 	// aheadInFlight is how many bytes of them are sent and not applied, beside
 	// those of the mutations that somebody waits for.
 	aheadInFlight = 3 << 20
+
+	// deferMost is how long the log may not have what was answered ahead of it: while
+	// the oldest such operation is older, the queue takes no more.
+	deferMost = time.Second
 )
 
 // Limits bound what a session holds that is not in the log.
@@ -46,6 +50,7 @@ type ahead struct {
 	done        uint64 // everything ahead of the log up to here was applied
 	unsent      int    // operations, and
 	unsentBytes int
+	oldest      uint64 // none before this one is queued
 	room        uint64 // bytes by which files may still grow ahead of the log
 
 	nextIno, endIno fsop.Ino // for new inodes
@@ -117,7 +122,7 @@ func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
 	}
 	op.Expect = fsop.After(fsop.Outcome(p.reply), s.cache.changed(op.Op))
 	enc := fsop.AppendAhead(make([]byte, 0, 128+dataLen(op.Op)), op)
-	if a.ops >= s.limits.QueueOps || a.bytes+len(enc) > s.limits.QueueBytes || !s.cfg.Ledger.Fits(len(enc)) {
+	if a.ops >= s.limits.QueueOps || a.bytes+len(enc) > s.limits.QueueBytes || !s.cfg.Ledger.Fits(len(enc)) || s.overdue() {
 		return nil, full
 	}
 	c := &call{ahead: op, enc: enc, touched: nil, done: make(chan struct{})}
@@ -130,6 +135,18 @@ func (s *Session) tryAhead(req *fsop.Request) (*fsop.Reply, verdict) {
 		req.Numbered()
 	}
 	return p.reply, done
+}
+
+// overdue reports whether an operation in the queue is older than any may be; the
+// lock is held.
+func (s *Session) overdue() bool {
+	a := &s.mu.ahead
+	for a.oldest = max(a.oldest, a.done+1); a.oldest <= a.last; a.oldest++ {
+		if c := s.mu.window[a.oldest]; c != nil && c.ahead != nil {
+			return s.cfg.Clock.Mono()-c.queued > deferMost
+		}
+	}
+	return false
 }
 
 // mayBeAhead lists what predict knows.
@@ -168,6 +185,7 @@ func (s *Session) enqueue(c *call, req *fsop.Request, p *plan) bool {
 func (s *Session) push(c *call) {
 	a := &s.mu.ahead
 	a.stamp, a.last = c.ahead.Stamp, c.seq
+	c.queued = s.cfg.Clock.Mono()
 	a.ops++
 	a.bytes += len(c.enc)
 	a.unsent++

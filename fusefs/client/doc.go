@@ -41,7 +41,8 @@
 //   - A recall is acknowledged when everything answered ahead on its inodes was
 //     applied. A query asks the coordinator only when what it shows is.
 //
-//   - The queue is bounded ([Limits]); when it is full, writers wait.
+//   - The queue is bounded ([Limits], and a second of the oldest operation's age); when
+//     it is full, writers wait.
 //
 // # Crashes
 //

@@ -105,7 +105,7 @@ func (s *Session) inheritAhead(h *inheritance) error {
 		if err != nil {
 			return fmt.Errorf("operation %d in the ledger: %w", q.Seq, err)
 		}
-		c := &call{ahead: op, enc: q.Op, seq: q.Seq, touched: touchedBy(op), done: make(chan struct{})}
+		c := &call{ahead: op, enc: q.Op, seq: q.Seq, touched: touchedBy(op), queued: s.cfg.Clock.Mono(), done: make(chan struct{})}
 		h.ahead[q.Seq], s.mu.window[q.Seq] = c, c
 		a.last = max(a.last, q.Seq)
 		a.ops++

@@ -151,7 +151,8 @@ type call struct {
 	plug     bool          // finished as soon as it has its answer: the kernel waits for none
 	ahead    *fsop.Ahead   // answered ahead of the log: as it is logged,
 	enc      []byte        // encoded,
-	sent     bool          // on the present connection, and
+	sent     bool          // on the present connection,
+	queued   time.Duration // when (Mono), and
 	touched  []fsop.Ino    // what it changes
 	rep      *fsop.Reply
 	err      error

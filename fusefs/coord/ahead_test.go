@@ -359,3 +359,47 @@ func TestCreateOpensWhatIsAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsDeferredForLong has the log take nothing for more than a second: what
+// comes then waits for it (B6), until what was answered is there.
+func TestNothingIsDeferredForLong(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	f := a.ok(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	if err := a.Sync(t.Context(), f, 0); err != nil {
+		t.Fatal(err)
+	}
+	write := &fsop.Request{Op: &fsop.Write{Ino: f, Append: true, Data: []byte("x")}}
+	w.hold()
+	a.try(write.Op)
+	w.clock.extra.Add(int64(1100 * time.Millisecond)) // its term lasts longer
+	if _, ok := a.TryChange(write); ok {
+		t.Fatal("answered ahead of the log, behind an operation that has waited for more than a second")
+	}
+	if rep := a.ok(&fsop.GetAttr{Ino: f}); rep.Attrs[0].Size != 1 {
+		t.Errorf("size %d", rep.Attrs[0].Size)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := a.Call(t.Context(), write)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("answered while the log takes nothing: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	w.goOn()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Sync(t.Context(), f, 0); err != nil {
+		t.Fatal(err)
+	}
+	a.try(write.Op)
+	if rep := a.ok(&fsop.GetAttr{Ino: f}); rep.Attrs[0].Size != 3 {
+		t.Errorf("size %d", rep.Attrs[0].Size)
+	}
+}
