@@ -52,7 +52,7 @@ var schedule = []edit{
 // interruptions are places where a goroutine is late now and then: nothing interrupts
 // any in a laboratory. No lock is held there.
 var interruptions = []edit{
-	{"fusefs/coord/query.go", "\trep, failure := c.read(s, r.Op)\n", "\trep, failure := c.read(s, r.Op)\n\tinterrupted()\n"},
+	{"fusefs/coord/query.go", "\trep, failure := c.read(s, r.Op, begin)\n", "\trep, failure := c.read(s, r.Op, begin)\n\tinterrupted()\n"},
 }
 
 // interruptedSource is a file that each package gets that is interrupted. Chance

@@ -17,5 +17,12 @@ func (c *Coordinator) InFlight() uint64 {
 	return c.unapplied
 }
 
+// Yielded counts how often work ahead of the log stopped being waited for.
+func (c *Coordinator) Yielded() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.yielded
+}
+
 // MakeOperator makes a connection an operator's.
 func MakeOperator(l *Link) { l.operator = true }

@@ -62,7 +62,7 @@ func (l *Link) authorized(token []byte) error {
 }
 
 func (c *Coordinator) answerFollower(l *Link, id uint64, r *fsop.FollowerRead) {
-	rep, failure := c.read(nil, r.Op)
+	rep, failure := c.read(nil, r.Op, nil)
 	c.lock()
 	defer c.unlock()
 	l.queries--

@@ -95,7 +95,7 @@ func (c *Coordinator) answerUnderLease(q *asking) bool {
 	c.mu.Lock()
 	given := q.s.given
 	c.mu.Unlock()
-	rep, failure := c.read(q.s, q.req.Op)
+	rep, failure := c.read(q.s, q.req.Op, nil)
 	c.lock()
 	defer c.unlock()
 	switch {
@@ -116,16 +116,21 @@ func (c *Coordinator) answerUnderLease(q *asking) bool {
 // first. The answer leaves under the lock that decided about its leases.
 func (c *Coordinator) answer(q *asking) *fsop.Failure {
 	s, r := q.s, q.req
-	c.mu.Lock()
-	yielded := c.yielded
-	c.mu.Unlock()
 	if _, failure := c.confirm(); failure != nil {
 		return failure
 	}
-	c.mu.Lock()
-	foreign, quiet := c.mutations-s.mutations, c.quiet(s)
-	c.mu.Unlock()
-	rep, failure := c.read(s, r.Op)
+	var yielded, foreign uint64
+	var quiet bool
+	begin := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		// Whoever gave up a lease before now has had what it answered ahead of the log
+		// applied here before that, and so the answer shows it. What is given up during
+		// the quorum round does not matter: a query would begin anew for as long as
+		// others are busy.
+		yielded, foreign, quiet = c.yielded, c.mutations-s.mutations, c.quiet(s)
+	}
+	rep, failure := c.read(s, r.Op, begin)
 	if failure != nil {
 		return failure
 	}
@@ -211,10 +216,15 @@ func (c *Coordinator) wakeStalled() {
 	}
 }
 
-func (c *Coordinator) read(s *session, op fsop.Op) (*fsop.Reply, *fsop.Failure) {
+// read executes a query on what is applied. It calls begin, if that is not nil, when
+// it has a place to do so.
+func (c *Coordinator) read(s *session, op fsop.Op, begin func()) (*fsop.Reply, *fsop.Failure) {
 	if places := c.limits.Executing; places != nil {
 		places <- struct{}{}
 		defer func() { <-places }()
+	}
+	if begin != nil {
+		begin()
 	}
 	rep, err := c.cfg.Tree.Read(context.Background(), op)
 	if err != nil {
