@@ -48,7 +48,7 @@ func (s *Session) query(ctx context.Context, req *fsop.Request, deadline time.Du
 func (s *Session) caughtUp(ctx context.Context, op fsop.Op, deadline time.Duration) error {
 	var subject fsop.Ino
 	switch o := op.(type) {
-	case *fsop.StatFSQuery, *fsop.WaitLock:
+	case *fsop.WaitLock:
 		return nil
 	case *fsop.GetAttr:
 		subject = o.Ino

@@ -403,3 +403,24 @@ func TestNothingIsDeferredForLong(t *testing.T) {
 		t.Errorf("size %d", rep.Attrs[0].Size)
 	}
 }
+
+// TestOwnStatFS asks how full the volume is right after work that the log does not
+// have yet: it counts.
+func TestOwnStatFS(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	w.operate(true, &fsop.SetLimits{Inodes: 100})
+	if err := a.Sync(t.Context(), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "nothing is to be reaped", func() bool { return w.orphans() == 0 })
+	before := a.ok(&fsop.StatFSQuery{}).FS.InodesFree
+	w.hold()
+	a.try(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644})
+	time.AfterFunc(50*time.Millisecond, w.goOn)
+	if got := a.ok(&fsop.StatFSQuery{}).FS.InodesFree; got != before-1 {
+		t.Errorf("%d inodes are free after one of %d was made", got, before)
+	}
+}
