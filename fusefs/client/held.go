@@ -69,6 +69,9 @@ func (c *crowd) finished() {
 // enter waits until a request may begin, with room for the bytes of op. On success
 // the lock is held, and the room is the caller's.
 func (s *Session) enter(req *fsop.Request, weight int64, deadline time.Duration) error {
+	if deadline != 0 && s.cfg.Clock.Mono() >= deadline {
+		return s.noQuorum()
+	}
 	var late <-chan time.Time
 	for {
 		if !s.acquire(weight, deadline) {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // the queue if it must. All that it waits for together takes no longer than the
 // quorum wait.
 func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
-	deadline := s.deadline()
+	deadline := cmp.Or(req.Deadline, s.deadline())
 	for {
 		rep, v := s.tryAhead(req)
 		switch v {

@@ -109,6 +109,10 @@ func (s *Session) askLater(c *call) {
 	})
 }
 
+// Deadline is when what is asked for now is given up, for a request that has to wait
+// before it can be made; 0: never.
+func (s *Session) Deadline() time.Duration { return s.deadline() }
+
 // deadline is when what is asked for now is given up; 0: never. It is taken once, and
 // bounds everything that a request waits for one after another.
 func (s *Session) deadline() time.Duration {

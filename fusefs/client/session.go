@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"sync"
@@ -208,7 +209,7 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
-	deadline := s.deadline()
+	deadline := cmp.Or(req.Deadline, s.deadline())
 	return s.asked(false, func() (*fsop.Reply, error) {
 		if rep := s.readAhead(ctx, req, deadline); rep != nil {
 			return rep, nil

@@ -137,3 +137,18 @@ func TestRepeatedGivesUpInTime(t *testing.T) {
 	w.goOn()
 	await(t, "it is made all the same", func() bool { return next.lookupIn(dir, "g") == made })
 }
+
+// TestLateRequestIsNotDone asks for a change on behalf of a request that has waited for
+// too long already.
+func TestLateRequestIsNotDone(t *testing.T) {
+	w := newWorld(t, 1)
+	w.orderly = true
+	m, _, file := patient(t, w)
+	late := &fsop.Request{Op: &fsop.Write{Ino: file, Data: []byte("late")}, Deadline: m.Deadline() - quorumWait}
+	if _, err := m.Call(t.Context(), late); fsop.CodeOf(err) != fsop.NoQuorum {
+		t.Errorf("%v", err)
+	}
+	if got := m.ok(&fsop.GetAttr{Ino: file}).Attrs[0].Size; got != 0 {
+		t.Errorf("size %d", got)
+	}
+}

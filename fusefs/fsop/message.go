@@ -1,5 +1,7 @@
 package fsop
 
+import "time"
+
 // Request is one operation under its identity. Queries have Seq 0.
 type Request struct {
 	Session uint64
@@ -29,6 +31,9 @@ type Request struct {
 	// is called from then on comes after it. It must not block. A mutation that
 	// gets none, or has its answer without one, does not call it.
 	Numbered func()
+	// Deadline is when the operation is given up for want of a quorum, on the session's
+	// clock, if it serves a request that has waited already; zero: as if it came now.
+	Deadline time.Duration
 }
 
 // Reply is an operation's answer. Which fields are set depends on the kind:

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"time"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
@@ -21,6 +22,13 @@ type Cacher interface {
 // false means that nothing has happened and Call must be asked.
 type Ahead interface {
 	TryChange(req *fsop.Request) (*fsop.Reply, bool)
+}
+
+// Patient is for a session that gives operations up after a while. Deadline is when
+// that is for one that comes now, for [fsop.Request]: what a request waits for
+// before it asks is to count, too.
+type Patient interface {
+	Deadline() time.Duration
 }
 
 // Finisher learns that the kernel has its answer: tag will not come again, and

@@ -28,7 +28,8 @@ type exchange struct {
 	brief    bool // the kernel is to keep nothing of the answer
 	durable  bool // mutations are answered by a quorum
 	sub      uint32
-	op       fsop.Op // what was asked last
+	op       fsop.Op       // what was asked last
+	deadline time.Duration // of what is asked; 0: its own
 
 	class Class      // for the observer
 	began time.Time  // likewise
@@ -52,7 +53,7 @@ func (x *exchange) begin(h *fuse.Header) {
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
 	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
 	x.again, x.brief = x.id&resent != 0, false
-	x.ctx, x.cancel = nil, nil
+	x.ctx, x.cancel, x.deadline = nil, nil, 0
 	x.stop.interrupted.Store(false)
 	x.stop.cancel.Store(nil)
 }
@@ -102,7 +103,7 @@ func (x *exchange) callOpen(op fsop.Op) (*fsop.Reply, fsop.Errno) {
 }
 
 func (x *exchange) send(req *fsop.Request) (*fsop.Reply, fsop.Errno) {
-	req.Tag = x.tag
+	req.Tag, req.Deadline = x.tag, x.deadline
 	x.op = req.Op
 	if rep, ok := x.try(req); ok {
 		return checkReply(req.Op, rep)

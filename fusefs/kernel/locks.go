@@ -215,7 +215,7 @@ func (x *exchange) releaseLocks(handle uint64) (left []holder) {
 // afterReleases waits for the releases that were under way when x came. Nobody
 // waits for a release, so whoever asks for a lock after close(2) or after a
 // process has ended would otherwise compete with it.
-func (x *exchange) afterReleases() { x.after(&x.s.releases) }
+func (x *exchange) afterReleases() { x.after(x.s.releases.list(x.node)) }
 
 // unlockAll ends what an owner holds on an inode. It belongs to no request of the
 // kernel: doing it twice is the same as doing it once, and a process that takes

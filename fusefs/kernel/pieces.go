@@ -30,6 +30,7 @@ type piece struct {
 // last reply, or why nothing is. known is false when an operation may still be
 // under way and refer to the data.
 func (x *exchange) writePieces(op *fsop.Write) (rep *fsop.Reply, errno fsop.Errno, known bool) {
+	x.deadline = x.s.deadline()
 	pieces := x.pieces(op)
 	x.mutated = true
 	x.yield()
@@ -78,7 +79,7 @@ func (x *exchange) pieces(op *fsop.Write) []*piece {
 		part.KillPriv = op.KillPriv && at == 0
 		begun := make(chan struct{})
 		all = append(all, &piece{
-			req:   &fsop.Request{Tag: x.tag, Sub: x.sub, Durable: x.durable, Op: &part, Numbered: func() { close(begun) }},
+			req:   &fsop.Request{Tag: x.tag, Sub: x.sub, Durable: x.durable, Deadline: x.deadline, Op: &part, Numbered: func() { close(begun) }},
 			begun: begun,
 			done:  make(chan struct{}),
 		})

@@ -42,6 +42,7 @@ type server struct {
 	finisher Finisher
 	resumer  Resumer
 	syncer   Syncer
+	patient  Patient
 	leaser   Leaser
 	memo     *memo
 	pages    *pages
@@ -81,11 +82,20 @@ func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s.finisher, _ = caller.(Finisher)
 	s.resumer, _ = caller.(Resumer)
 	s.syncer, _ = caller.(Syncer)
+	s.patient, _ = caller.(Patient)
 	s.leaser, _ = caller.(Leaser)
 	s.flights.byID = map[uint64]*exchange{}
 	s.writes.byIno, s.releases.byIno = map[fsop.Ino][]chan struct{}{}, map[fsop.Ino][]chan struct{}{}
 	s.baton = baton{max: requestsMax, idle: idleMax, spawn: func() { s.group.Go(s.work) }}
 	return s
+}
+
+// deadline is when what comes now is given up, 0 if the session has to say.
+func (s *server) deadline() time.Duration {
+	if s.patient == nil {
+		return 0
+	}
+	return s.patient.Deadline()
 }
 
 // run answers requests until the connection ends.

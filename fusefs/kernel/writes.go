@@ -68,11 +68,17 @@ func (x *exchange) getattr(forPages bool) {
 	x.attr(rep, errno)
 }
 
-func (x *exchange) afterWrites() { x.after(&x.s.writes) }
+// afterWrites waits for the writes that were under way when x came.
+func (x *exchange) afterWrites() {
+	if writes := x.s.writes.list(x.node); len(writes) > 0 {
+		x.deadline = x.s.deadline()
+		x.after(writes)
+	}
+}
 
-// after waits for what was under way when x came.
-func (x *exchange) after(w *underWay) {
-	for _, done := range w.list(x.node) {
+// after waits for what was under way.
+func (x *exchange) after(list []chan struct{}) {
+	for _, done := range list {
 		x.yield()
 		if !wait(x.ctx, done) {
 			return
