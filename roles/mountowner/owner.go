@@ -124,6 +124,7 @@ func (o *Owner) forget(m *mount) {
 	if o.mu.mounts[m.spec.Mountpoint] == m {
 		delete(o.mu.mounts, m.spec.Mountpoint)
 	}
+	o.tallies.leave(m.spec.Volume)
 }
 
 // Mount mounts what spec says and returns when the mount serves, or ctx ends.
@@ -333,8 +334,7 @@ func (o *Owner) Health() Health {
 
 // Observe adds the owner's metrics and readiness to ops.
 func (o *Owner) Observe(ops *boot.Ops) {
-	ops.Registry.MustRegister(newMetrics(o))
-	ops.Registry.MustRegister(o.tallies.all()...)
+	ops.Registry.MustRegister(newMetrics(o), o.tallies)
 	ops.AddReady("mounts", o.ready)
 }
 
