@@ -30,24 +30,35 @@ func (unobserved) ReadNear(bool)                     {}
 func (unobserved) Attached()                         {}
 func (unobserved) Lost()                             {}
 
-// Stats is what a session holds now.
+// Stats is what a session holds now, with its bounds.
 type Stats struct {
-	InFlight     int // operations without an answer
-	InFlightMost int // mutations that may be
+	Mutations     int // sent to the log, and somebody waits for the answer
+	MutationsMost int // more wait for their turn
+	Queries       int // asked of the coordinator, without an answer
+
+	// Answered ahead of the log, and not applied yet.
+	AheadOps, AheadOpsMost     int
+	AheadBytes, AheadBytesMost int
+
 	CachedInodes int // of which memory knows something
 	CachedBytes  int // of contents in memory
 }
 
 // Stats returns what the session holds.
 func (s *Session) Stats() Stats {
-	st := Stats{InFlightMost: bytesInFlight / perMutation}
+	st := Stats{MutationsMost: bytesInFlight / perMutation, AheadOpsMost: s.limits.QueueOps, AheadBytesMost: s.limits.QueueBytes}
 	s.mu.Lock()
-	st.InFlight = len(s.mu.window)
-	for _, c := range s.mu.pending {
-		if c.seq == 0 {
-			st.InFlight++
+	for _, c := range s.mu.window {
+		if c.ahead == nil && !c.given {
+			st.Mutations++
 		}
 	}
+	for _, c := range s.mu.pending {
+		if c.seq == 0 {
+			st.Queries++
+		}
+	}
+	st.AheadOps, st.AheadBytes = s.mu.ahead.ops, s.mu.ahead.bytes
 	s.mu.Unlock()
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()

@@ -98,6 +98,45 @@ func TestAheadOfTheLog(t *testing.T) {
 	w.settle()
 }
 
+// TestStatsAhead: what is answered ahead of the log counts against its own bound, not
+// against that of the mutations that somebody waits for.
+func TestStatsAhead(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	a := w.mount("a", client.NewMemLedger())
+	dir := warm(t, a, "dir")
+	f := a.try(&fsop.Create{Parent: dir, Name: []byte("f"), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+	if err := a.Sync(context.Background(), f, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.hold()
+	const ops = 300
+	for range ops {
+		a.try(&fsop.Write{Ino: f, Append: true, Data: []byte("ten bytes.")})
+	}
+	numbered, answered := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(answered)
+		durable := &fsop.Request{Op: &fsop.Write{Ino: f, Data: []byte("x")}, Durable: true, Numbered: func() { close(numbered) }}
+		if _, err := a.Call(context.Background(), durable); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-numbered
+	st := a.Stats()
+	if st.AheadOps != ops || st.AheadBytes < 10*ops || st.AheadOps > st.AheadOpsMost || st.AheadBytes > st.AheadBytesMost {
+		t.Errorf("%d operations were answered ahead of the log: %+v", ops, st)
+	}
+	if st.Mutations != 1 || st.MutationsMost == 0 {
+		t.Errorf("somebody waits for one mutation: %+v", st)
+	}
+	w.goOn()
+	<-answered
+	if st := a.Stats(); st.Mutations != 0 || st.AheadOps != 0 || st.AheadBytes != 0 {
+		t.Errorf("everything has its answer: %+v", st)
+	}
+}
+
 func (m *mount) lookupIn(dir fsop.Ino, name string) fsop.Ino {
 	m.w.t.Helper()
 	rep := m.do(&fsop.Lookup{Parent: dir, Name: []byte(name)})

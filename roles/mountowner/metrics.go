@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tak-os.org/tak-replicated/fusefs/client"
 )
 
 // metrics reads the mounts' state when it is asked.
@@ -17,8 +19,19 @@ var _ prometheus.Collector = (*metrics)(nil)
 
 // sums are gauges of a volume's mounts taken together.
 var sums = []string{
-	"mounts", "mounts_attached", "mounts_resumed", "client_operations", "client_operations_limit",
+	"mounts", "mounts_attached", "mounts_resumed",
+	"client_mutations", "client_mutations_limit", "client_queries",
+	"client_write_behind_operations", "client_write_behind_operations_limit", "client_write_behind_bytes", "client_write_behind_limit_bytes",
 	"client_cached_inodes", "client_cached_bytes",
+}
+
+// ofSession are a session's part of sums, in the same order.
+func ofSession(st client.Stats) []int {
+	return []int{
+		st.Mutations, st.MutationsMost, st.Queries,
+		st.AheadOps, st.AheadOpsMost, st.AheadBytes, st.AheadBytesMost,
+		st.CachedInodes, st.CachedBytes,
+	}
 }
 
 func newMetrics(o *Owner) *metrics {
@@ -39,7 +52,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // sum is what the mounts of one volume have together, in the order of sums.
 type sum struct {
-	values [7]float64
+	values []float64
 	expiry map[string]time.Time
 }
 
@@ -50,7 +63,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, mt := range m.owner.mu.mounts {
 		s := byVolume[mt.spec.Volume]
 		if s == nil {
-			s = &sum{expiry: map[string]time.Time{}}
+			s = &sum{values: make([]float64, len(sums)), expiry: map[string]time.Time{}}
 			byVolume[mt.spec.Volume] = s
 		}
 		s.add(mt)
@@ -75,8 +88,7 @@ func (s *sum) add(m *mount) {
 		if session.Status().Coordinator != 0 {
 			s.values[1]++
 		}
-		st := session.Stats()
-		for i, n := range []int{st.InFlight, st.InFlightMost, st.CachedInodes, st.CachedBytes} {
+		for i, n := range ofSession(session.Stats()) {
 			s.values[3+i] += float64(n)
 		}
 	}

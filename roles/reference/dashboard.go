@@ -38,6 +38,12 @@ func slow(metric, selector, by string) string {
 	return fmt.Sprintf("histogram_quantile(0.99, sum by (%s, le) (rate(%s_bucket%s[$__rate_interval])))", by, metric, selector)
 }
 
+// full is how much of its bound a queue of the volume has; a bound of 0 is a queue
+// that is not used.
+func full(metric, limit string) string {
+	return metric + ofVolume + " / (" + limit + ofVolume + " > 0)"
+}
+
 const (
 	ofVolume   = `{volume="$volume"}`
 	ofInstance = `{instance="$instance"}`
@@ -80,7 +86,15 @@ var rows = []row{
 			query{`tak_replicated_replica_mutations_waiting` + ofVolume, "waiting for recalls"},
 			query{`tak_replicated_replica_entries_in_log` + ofVolume, "entries in the log"},
 			query{`tak_replicated_replica_lock_waits` + ofVolume, "lock waits"},
-			query{`tak_replicated_client_operations` + ofVolume, "in flight {{instance}}"}),
+			query{`tak_replicated_client_mutations` + ofVolume, "mutations {{instance}}"},
+			query{`tak_replicated_client_queries` + ofVolume, "queries {{instance}}"},
+			query{`tak_replicated_client_write_behind_operations` + ofVolume, "write-behind {{instance}}"}),
+		graph("Queues, of their bounds", "percentunit",
+			query{full("tak_replicated_replica_proposals", "tak_replicated_replica_proposals_limit"), "proposals {{replica}}"},
+			query{full("tak_replicated_replica_entries_in_log", "tak_replicated_replica_entries_in_log_limit"), "entries in the log {{replica}}"},
+			query{full("tak_replicated_client_mutations", "tak_replicated_client_mutations_limit"), "mutations {{instance}}"},
+			query{full("tak_replicated_client_write_behind_operations", "tak_replicated_client_write_behind_operations_limit"), "write-behind {{instance}}"},
+			query{full("tak_replicated_client_write_behind_bytes", "tak_replicated_client_write_behind_limit_bytes"), "write-behind bytes {{instance}}"}),
 		graph("Sessions and leases", "short",
 			query{`tak_replicated_replica_sessions` + ofVolume, "sessions {{replica}}"},
 			query{`tak_replicated_replica_sessions_attached` + ofVolume, "attached {{replica}}"},
@@ -99,6 +113,8 @@ var rows = []row{
 		graph("Rebuild", "Bps",
 			query{`deriv(tak_replicated_replica_rebuild_received_bytes` + ofVolume + `[2m])`, "received {{replica}}"},
 			query{`deriv(tak_replicated_replica_rebuild_sent_bytes` + ofVolume + `[2m])`, "sent {{replica}}"}),
+		graph("Rebuild, of the volume's files", "percentunit", query{`tak_replicated_replica_rebuild_sent_bytes` + ofVolume +
+			` / (tak_replicated_replica_rebuilds_sending` + ofVolume + ` * tak_replicated_replica_used_bytes` + ofVolume + ` > 0)`, "sent {{replica}}"}),
 		graph("Scrub", "Bps", query{ratio("tak_replicated_replica_scrub_read_bytes_total"+ofVolume, "replica"), "{{replica}}"}),
 		graph("Damage", "short",
 			query{`tak_replicated_replica_scrub_damaged_pages_total` + ofVolume, "found {{replica}}"},

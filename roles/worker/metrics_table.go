@@ -42,9 +42,9 @@ var Metrics = metric.Table{Role: "worker, replica-host, dev", Defs: append(gauge
 	"replica_disk_free_bytes", "Free space of the replica's disk.",
 	"replica_disk_reserve_bytes", "Space of the replica's disk that is kept from files.",
 	"replica_rebuild_receiving", "1 while the replica receives a checkpoint.",
-	"replica_rebuild_received_bytes", "Bytes received of the checkpoint that is on its way, 0 for none.",
+	"replica_rebuild_received_bytes", "Bytes received of the checkpoint that is on its way, 0 for none; the coordinator's replica_used_bytes is about its size.",
 	"replica_rebuilds_sending", "Members that this coordinator sends a checkpoint to.",
-	"replica_rebuild_sent_bytes", "Bytes sent of the checkpoints that are on their way.",
+	"replica_rebuild_sent_bytes", "Bytes sent of the checkpoints that are on their way; each is about replica_used_bytes, less what the member has.",
 	"replica_scrub_left_pages", "Damaged pages that the last scrub could not mend.",
 ), []metric.Def{
 	counter("replica_sessions_opened_total", "Sessions ever opened."),
