@@ -21,7 +21,6 @@ const (
 	ENXIO        = Errno(syscall.ENXIO)
 	EAGAIN       = Errno(syscall.EAGAIN)
 	EBADF        = Errno(syscall.EBADF)
-	ENOMEM       = Errno(syscall.ENOMEM)
 	EACCES       = Errno(syscall.EACCES)
 	EBUSY        = Errno(syscall.EBUSY)
 	EEXIST       = Errno(syscall.EEXIST)
@@ -45,7 +44,6 @@ const (
 	EOVERFLOW    = Errno(syscall.EOVERFLOW)
 	EOPNOTSUPP   = Errno(syscall.EOPNOTSUPP)
 	ESTALE       = Errno(syscall.ESTALE)
-	EDQUOT       = Errno(syscall.EDQUOT)
 	E2BIG        = Errno(syscall.E2BIG)
 
 	// Again says that an operation used up its number and changed nothing, since

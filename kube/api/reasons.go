@@ -97,6 +97,7 @@ const (
 	HostReasonTooManyStarts        = "TooManyStarts"
 	HostReasonNoFreePort           = "NoFreePort"
 	HostReasonNoCredentials        = "NoCredentials"
+	HostReasonOpening              = "OpeningReplica"
 	HostReasonReplicaLocked        = "ReplicaLocked"
 	HostReasonIdentityConflict     = "IdentityConflict"
 	HostReasonRecordUnreadable     = "RecordUnreadable"

@@ -80,7 +80,7 @@ func (r *replica) open(ctx context.Context, a *Assignment, cfg worker.Config) *o
 		}
 	}
 	defer func() { started() }()
-	r.say(api.ReplicaStarting, hostReasonStarting, "opening the replica")
+	r.say(api.ReplicaStarting, api.HostReasonOpening, "opening the replica")
 	if o := r.identify(ctx, a, cfg); o != nil {
 		return o
 	}
@@ -145,7 +145,7 @@ func (r *replica) force(ctx context.Context, cfg worker.Config, have, want raftl
 			cfg.Members[i].ID = have.Member
 		}
 	}
-	r.say(api.ReplicaStarting, hostReasonStarting, "making the replica the only member")
+	r.say(api.ReplicaStarting, api.HostReasonOpening, "making the replica the only member")
 	if err := worker.Force(ctx, cfg, want.Incarnation, want.Member, r.workerLog); err != nil {
 		return r.failed(err)
 	}

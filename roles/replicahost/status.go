@@ -132,9 +132,6 @@ var roles = map[string]api.ReplicaRole{
 	"coordinator": api.RoleCoordinator, "follower": api.RoleFollower, "learner": api.RoleLearner, "candidate": api.RoleCandidate,
 }
 
-// hostReasonStarting is the reason of a worker that opens its replica.
-const hostReasonStarting = "OpeningReplica"
-
 // waitingRebuild says which member waits for a checkpoint because this host sends
 // as many as it may; "" for none. Nothing of such a rebuild has been sent.
 func waitingRebuild(rep *worker.Report, taken, all int) string {

@@ -61,6 +61,15 @@ var reasons = []Entry{
 	{"ReclaimingBackingClaims", Reason, "Backing claims are being deleted, and the copies with them.", "", ""},
 	{"RemovingCredentials", Reason, "The volume's Secrets are being removed.", "", ""},
 	{"UnwindingAbandonedVolume", Reason, "The claim was deleted before the volume was complete; what was made is removed.", "", ""},
+	{"Provisioned", Reason, "The volume is complete: every replica has run, and they had a quorum.", "", ""},
+	{"AuthorityMissing", Reason, "The Secret with the volume's authority is gone, and is not made anew, since replicas and mounts trust only the one that they know. Everything goes on until the credentials expire (tokens 24 h, certificates 90 days).", describe, "restore the Secret that the message names from a backup; without one, copy the files to another volume while the credentials last"},
+	{"StepFailed", Reason, "The API server refuses what the manager has to do next, and would again: a right is missing, or an object is not valid.", managerLogs, "do what the message says: mostly the manifests are of another version than the program, so apply those of this one"},
+	{"NoWorkerImage", Reason, "A volume of the pod runtime needs a worker Pod, and the manager was not told of which image.", managerLogs, "start the manager with --worker-image, or request the volume's transition to Shared"},
+	{"TransitionAccepted", Reason, "A requested transition begins: the worker Pods go, and the replica hosts take over.", describe, ""},
+	{"TransitionDone", Reason, "The replica hosts serve the volume.", "", ""},
+	{"ReplicaReplaced", Reason, "A replacement is done: the new copy is a member, and the former one is barred.", describe, ""},
+	{"MountReplaced", Reason, "A mount that was in use had died, and was made anew. Whoever had the old one gets ENOTCONN.", "the mount owner's logs on the node that the message names", "restart the containers that had it"},
+	{"VolumeHeld", Reason, "Of a per-node volume: another Pod of this node has the node's copy, and a copy is for one Pod at a time.", "`kubectl describe pod POD`: the Event names the Pod that has it", "end that Pod, or let the new one run on another node; it starts by itself when the volume is unmounted"},
 	{"OldSchema", Reason, "The installed ReplicatedVolume resource definition lacks fields that this version needs. Nothing is provisioned.", "`kubectl get crd replicatedvolumes.replicated.tak-os.org -o yaml`", "apply manifests/crd of this version"},
 }
 
@@ -74,6 +83,7 @@ var hostReasons = []Entry{
 	{"NoFreePort", Host, "All ports of the range are given to replicas.", hostLogs, "widen the range of ports"},
 	{"NoCredentials", Host, "The replica's Secret is missing and there is no cached copy that is still valid.", "`kubectl -n tak-replicated-trust get secrets`", "see that the manager runs; it makes and renews Secrets"},
 	{"Replaced", Host, "A later life has taken this replica's place: it is barred, and its copy goes as soon as the manager asks for it.", "", ""},
+	{"OpeningReplica", Host, "The worker opens the replica: it reads its newest checkpoint and applies the journal after it.", hostLogs, ""},
 	{"ReplicaLocked", Host, "Another process on the node serves this replica, or has not ended yet.", hostLogs, "two hosts on one node? End the old one"},
 	{"IdentityConflict", Host, "The files on the disk belong to another volume, replica or incarnation.", hostLogs, "the wrong disk is mounted there; mount the right one"},
 	{"RecordUnreadable", Host, "What this node's disk has recorded of the replica can't be read: the file is damaged, or of a newer release. The replica does not take part and is never begun afresh; the other replicas of the node are not concerned, and the file is kept.", hostLogs, "the message names the file: put back the release that wrote it, or the file from a backup of the node, and restart the host; else replace the replica with `tak-replicated ctl replace`. Don't delete the file: it says which storage the replica has, and that it was begun"},

@@ -8,7 +8,6 @@ import (
 	"go/token"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -36,53 +35,65 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// TestEveryReasonIsExplained compares the tables with the names that the
-// resource's status uses.
+// TestEveryReasonIsExplained compares the tables with the names that the code says.
 func TestEveryReasonIsExplained(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../../kube/api/reasons.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	wanted := map[string]string{} // place and name: where it is said
+	for _, s := range said(t) {
+		wanted[string(s.place)+": "+s.name] = s.where
 	}
-	wanted := map[string]Where{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		v, ok := n.(*ast.ValueSpec)
-		if !ok || len(v.Values) != 1 {
-			return true
-		}
-		lit, ok := v.Values[0].(*ast.BasicLit)
-		if !ok {
-			return true
-		}
-		value, err := strconv.Unquote(lit.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch name := v.Names[0].Name; {
-		case strings.HasPrefix(name, "Condition"):
-			wanted[string(Condition)+value] = Condition
-		case strings.HasPrefix(name, "Reason"):
-			wanted[string(Reason)+value] = Reason
-		case strings.HasPrefix(name, "HostReason"):
-			wanted[string(Host)+value] = Host
-		}
-		return true
-	})
-	if len(wanted) < 40 {
+	if len(wanted) < 80 {
 		t.Fatalf("only %d names found", len(wanted))
 	}
 	for _, e := range Entries() {
+		name := string(e.Where) + ": " + e.Name
 		if e.Where == Condition || e.Where == Reason || e.Where == Host {
-			if _, ok := wanted[string(e.Where)+e.Name]; !ok {
-				t.Errorf("%s (%s) is explained and nobody says it", e.Name, e.Where)
+			if wanted[name] == "" {
+				t.Errorf("%s is explained and nobody says it", name)
 			}
 		}
-		delete(wanted, string(e.Where)+e.Name)
+		delete(wanted, name)
 		if e.Meaning == "" {
-			t.Errorf("%s has no meaning", e.Name)
+			t.Errorf("%s has no meaning", name)
 		}
 	}
 	for name, where := range wanted {
-		t.Errorf("%s is not explained", strings.Replace(name, string(where), string(where)+": ", 1))
+		t.Errorf("%s is not explained, and said in %s", name, where)
+	}
+}
+
+// ordinary are the outcomes that are the application's own doing on any filesystem,
+// or that no application sees.
+var ordinary = strings.Fields("EPERM ENOENT ENXIO EAGAIN EBADF EACCES EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL EFBIG EROFS EMLINK ERANGE EDEADLK " +
+	"ENAMETOOLONG ENOSYS ENOTEMPTY ELOOP ENODATA EOVERFLOW E2BIG ENOTTY")
+
+// TestEveryErrnoIsExplained: whoever adds an outcome says whether it needs a word.
+func TestEveryErrnoIsExplained(t *testing.T) {
+	known := slices.Clone(ordinary)
+	for _, e := range Entries() {
+		if e.Where == Errno {
+			known = append(known, e.Name)
+		}
+	}
+	found := 0
+	for _, path := range []string{"../../../fusefs/fsop/errno.go", "../../../fusefs/kernel/errno.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || !strings.HasPrefix(sel.Sel.Name, "E") || sel.Sel.Name != strings.ToUpper(sel.Sel.Name) {
+				return true
+			}
+			found++
+			if !slices.Contains(known, sel.Sel.Name) {
+				t.Errorf("%s is neither explained nor ordinary", sel.Sel.Name)
+			}
+			return true
+		})
+	}
+	if found < 30 {
+		t.Errorf("only %d outcomes found", found)
 	}
 }
 

@@ -15,6 +15,10 @@ var errnos = []Entry{
 	{"EIO", Errno, "No answer is known: the quorum was away for longer than the mount waits, the session was fenced, or contents are damaged in every copy that could be asked. The operation may or may not have happened.", "`tak-replicated ctl status`", "after fsync fails, what was written since the last fsync must be written again"},
 	{"ENOSPC", Errno, "The fullest replica's disk, or the quota, has no room for growth. Removing and truncating still work.", "`df` and `df -i` on the mount show the tightest replica", "remove files, or give the fullest disk more room; nothing has to be restarted"},
 	{"ENOTCONN", Errno, "The mount's server has ended and no keeper could go on with it.", "`kubectl -n kube-system get pods -o wide`", "restart the Pods that used the mount; a new Pod mounts anew"},
+	{"ESTALE", Errno, "What the application holds is no more: another node has removed its working directory, a FIFO, or what it opened with O_PATH; or moved folders on the path at that moment. A regular file that is open stays readable.", "", "look the path up again"},
+	{"ENOLCK", Errno, "A bound on locks is reached: 4,096 ranges on one file, 65,536 holders or 4,096 waiting calls of one mount.", "/proc/locks on that node", "find the application that never unlocks"},
+	{"ENFILE", Errno, "A mount has 262,144 open files, which is its bound.", "`lsof` on that node", "find the application that never closes"},
+	{"EINTR", Errno, "A signal came while the call waited, as on any filesystem. The operation may or may not have happened.", "", "repeat the call, as for an uncertain result"},
 	{"EOPNOTSUPP", Errno, "The call is not supported, for instance POSIX ACLs.", "docs: README, limits", "do without it"},
 }
 
