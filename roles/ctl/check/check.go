@@ -3,9 +3,11 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -14,8 +16,8 @@ import (
 type Config struct {
 	Dir        string
 	KubeletDir string
-	Ports      []string
-	Names      []string
+	Ports      []string // that have to be free; none: those of the manifests should be
+	Names      []string // that have to have an address; none: a server should answer
 }
 
 // State is what a finding comes to.
@@ -38,13 +40,19 @@ type Finding struct {
 
 // Look looks at everything. It takes a few seconds on a slow disk.
 func (c *Config) Look(ctx context.Context) []Finding {
-	all := []Finding{kernel(), fuse()}
+	all := append(kernel(), fuse())
 	if c.KubeletDir != "" {
 		all = append(all, propagation(c.KubeletDir))
 	}
 	all = append(all, clock(), disk(ctx, c.Dir), space(c.Dir))
+	if len(c.Ports) == 0 {
+		all = append(all, judgePorts(taken(ctx, nodePorts)))
+	}
 	for _, p := range c.Ports {
 		all = append(all, port(ctx, p))
+	}
+	if len(c.Names) == 0 {
+		all = append(all, dns(ctx))
 	}
 	for _, n := range c.Names {
 		all = append(all, name(ctx, n))
@@ -55,13 +63,42 @@ func (c *Config) Look(ctx context.Context) []Finding {
 // port sees whether a port is free.
 func port(ctx context.Context, p string) Finding {
 	f := Finding{What: "port " + p, State: OK, Says: "free"}
+	if err := listen(ctx, p); err != nil {
+		f.State, f.Says, f.Do = Fail, err.Error(), "find who listens there (ss -ltnp), and stop it or choose another port"
+	}
+	return f
+}
+
+func listen(ctx context.Context, p string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", p))
 	if err != nil {
-		f.State, f.Says, f.Do = Fail, err.Error(), "find who listens there (ss -ltnp), and stop it or choose another port"
-		return f
+		return err
 	}
-	l.Close()
-	return f
+	return l.Close()
+}
+
+// nodePorts are the ports of a node's Pods in the manifests, and the first of a
+// replica host's range.
+var nodePorts = []string{"9811", "9812", "9813", "9815", "9816", "9817", "9818", "20000"}
+
+// taken are the ports on which somebody listens.
+func taken(ctx context.Context, ports []string) (taken []string) {
+	for _, p := range ports {
+		if listen(ctx, p) != nil {
+			taken = append(taken, p)
+		}
+	}
+	return taken
+}
+
+// judgePorts does not fail: a Pod has ports of its own, unless it is given the node's
+// network.
+func judgePorts(taken []string) Finding {
+	if len(taken) == 0 {
+		return Finding{What: "ports", State: OK, Says: "free: " + strings.Join(nodePorts, " ")}
+	}
+	return Finding{What: "ports", State: Warn, Says: "taken: " + strings.Join(taken, " "),
+		Do: "nothing, as long as Pods have a network of their own, as in the manifests; with hostNetwork, or without Kubernetes, choose others (--metrics-addr, --port-first)"}
 }
 
 // namePatience bounds the question for a name's address.
@@ -78,6 +115,32 @@ func name(ctx context.Context, n string) Finding {
 		return f
 	}
 	f.Says = fmt.Sprintf("%v", addrs)
+	return f
+}
+
+// clusterName is a name that every cluster's DNS knows, unless it has another domain.
+const clusterName = "kubernetes.default.svc.cluster.local"
+
+// dns sees whether anybody answers for names.
+func dns(ctx context.Context) Finding {
+	ctx, cancel := context.WithTimeout(ctx, namePatience)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupHost(ctx, clusterName+".")
+	return judgeDNS(addrs, err)
+}
+
+// judgeDNS does not fail: Pods ask the cluster's DNS, which a node need not know.
+func judgeDNS(addrs []string, err error) Finding {
+	f := Finding{What: "DNS", State: OK}
+	var failed *net.DNSError
+	switch {
+	case err == nil:
+		f.Says = fmt.Sprintf("%s is %v", clusterName, addrs)
+	case errors.As(err, &failed) && failed.IsNotFound:
+		f.Says = "a server answers; it is not the cluster's, or that has another domain, which is no fault on a node"
+	default:
+		f.State, f.Says, f.Do = Warn, err.Error(), "see /etc/resolv.conf; in Pods the cluster's DNS has to answer: replicas find each other by the names of their Services"
+	}
 	return f
 }
 

@@ -7,9 +7,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"tak-os.org/tak-replicated/roles/replicahost"
 )
 
 func TestJudgements(t *testing.T) {
@@ -25,13 +30,20 @@ func TestJudgements(t *testing.T) {
 		state State
 		says  string
 	}{
-		{judgeKernel("6.9.0-1-amd64"), OK, "6.9.0"},
-		{judgeKernel("7.0"), OK, "7.0"},
-		{judgeKernel("6.8.12"), Warn, "6.8.12"},
-		{judgeKernel("5.12.0"), Warn, "5.12.0"},
-		{judgeKernel("5.11.22"), Fail, "5.11.22"},
-		{judgeKernel("4.19.0"), Fail, "4.19"},
-		{judgeKernel("next"), Warn, "next"},
+		{kernelOf("6.9.0-1-amd64"), OK, "6.9.0"},
+		{kernelOf("6.8.12"), OK, "6.8.12"},
+		{kernelOf("5.11.22"), Fail, "5.11.22"},
+		{kernelOf("4.19.0"), Fail, "4.19"},
+		{kernelOf("next"), Warn, "next"},
+		{resendOf("6.9.0-1-amd64"), OK, "by the kernel's version"},
+		{resendOf("7.0"), OK, "by the kernel's version"},
+		{resendOf("6.8.12"), Warn, "by the kernel's version"},
+		{resendOf("5.12.0"), Warn, "by the kernel's version"},
+		{judgePorts(nil), OK, "free: 9811 "},
+		{judgePorts([]string{"9812", "9813"}), Warn, "taken: 9812 9813"},
+		{judgeDNS([]string{"10.96.0.1"}, nil), OK, "is [10.96.0.1]"},
+		{judgeDNS(nil, &net.DNSError{Err: "no such host", IsNotFound: true}), OK, "a server answers"},
+		{judgeDNS(nil, &net.DNSError{Err: "i/o timeout", IsTimeout: true}), Warn, "i/o timeout"},
 		{judgeClock(false, 20*time.Millisecond), OK, "20ms"},
 		{judgeClock(false, 2*time.Second), Warn, "2s"},
 		{judgeClock(true, 0), Warn, "does not know"},
@@ -46,6 +58,57 @@ func TestJudgements(t *testing.T) {
 		if c.f.State != c.state || !strings.Contains(c.f.Says, c.says) || (c.f.State != OK) != (c.f.Do != "") {
 			t.Errorf("%+v, want %s and %q", c.f, c.state, c.says)
 		}
+	}
+}
+
+func kernelOf(release string) Finding { return judgeKernel(release)[0] }
+func resendOf(release string) Finding { return judgeKernel(release)[1] }
+
+// TestPlainCheck: without a word about them, ports and DNS are looked at, and nothing of
+// that fails on a machine outside a cluster.
+func TestPlainCheck(t *testing.T) {
+	c := Config{Dir: t.TempDir()}
+	all := c.Look(t.Context())
+	for _, what := range []string{"ports", "DNS", "RESEND"} {
+		i := slices.IndexFunc(all, func(f Finding) bool { return f.What == what })
+		if i < 0 || all[i].State == Fail {
+			t.Errorf("%s: finding %d of %+v", what, i, all)
+		}
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, mine, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := taken(t.Context(), []string{mine, "0"}); !slices.Equal(got, []string{mine}) {
+		t.Errorf("%s is taken, got %v", mine, got)
+	}
+}
+
+// TestNodePorts: they are those of the Pods that every node has, and no others.
+func TestNodePorts(t *testing.T) {
+	want := map[string]bool{strconv.Itoa(replicahost.DefaultPortFirst): true}
+	for _, file := range []string{"base/node", "base/mount-owner", "base/local", "base/per-node", "components/registrar/node"} {
+		text, err := os.ReadFile("../../../manifests/" + file + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`containerPort: (\d+)`).FindAllStringSubmatch(string(text), -1) {
+			want[m[1]] = true
+		}
+	}
+	for _, p := range nodePorts {
+		if !want[p] {
+			t.Errorf("port %s is in no manifest", p)
+		}
+		delete(want, p)
+	}
+	if len(want) != 0 {
+		t.Errorf("not looked at: %v", want)
 	}
 }
 

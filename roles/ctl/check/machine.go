@@ -28,28 +28,31 @@ var (
 	wanted = version{6, 9}
 )
 
-func kernel() Finding {
+func kernel() []Finding {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return Finding{What: "kernel", State: Fail, Says: err.Error()}
+		return []Finding{{What: "kernel", State: Fail, Says: err.Error()}}
 	}
 	return judgeKernel(unix.ByteSliceToString(u.Release[:]))
 }
 
-func judgeKernel(release string) Finding {
-	f := Finding{What: "kernel", State: OK, Says: release}
+// judgeKernel goes by the version: what FUSE can do the kernel tells only to whoever
+// serves a mount.
+func judgeKernel(release string) []Finding {
+	k, r := Finding{What: "kernel", State: OK, Says: release}, Finding{What: "RESEND", State: OK, Says: "is there, by the kernel's version"}
 	var v version
 	if _, err := fmt.Sscanf(release, "%d.%d", &v.major, &v.minor); err != nil {
-		f.State, f.Do = Warn, "not a version that is understood; Linux 6.9 or later is wanted"
-		return f
+		k.State, k.Do = Warn, "not a version that is understood; Linux 6.9 or later is wanted"
+		return []Finding{k}
 	}
-	switch {
-	case v.before(needed):
-		f.State, f.Do = Fail, "Linux 5.12 or later is needed"
-	case v.before(wanted):
-		f.State, f.Do = Warn, "before Linux 6.9 open files do not survive the end of the process that serves a mount: drain a node before its mount owner is updated"
+	if v.before(needed) {
+		k.State, k.Do = Fail, "Linux 5.12 or later is needed"
 	}
-	return f
+	if v.before(wanted) {
+		r.State, r.Says = Warn, "is not there, by the kernel's version, unless that has it from a later one: what a mount says when it is \"mounted\" (survives) is certain"
+		r.Do = "before Linux 6.9 open files do not survive the end of the process that serves a mount: drain a node before its mount owner is updated"
+	}
+	return []Finding{k, r}
 }
 
 func fuse() Finding {
