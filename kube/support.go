@@ -1,14 +1,17 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"tak-os.org/tak-replicated/kube/api"
 )
@@ -79,15 +82,59 @@ const eventsMost = 500
 
 // Events lists some Events of a namespace about the drivers' objects.
 func (c *Client) Events(ctx context.Context, namespace string) ([]SeenEvent, error) {
+	list, err := c.events(ctx, namespace, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return seenEvents(list.Items), nil
+}
+
+// EventsAbout lists the Events about one object.
+func (c *Client) EventsAbout(ctx context.Context, o Object) ([]SeenEvent, error) {
+	about := fields.Set{"involvedObject.kind": o.Kind, "involvedObject.name": o.Name, "involvedObject.uid": o.UID}
+	list, err := c.events(ctx, o.Namespace, metav1.ListOptions{FieldSelector: about.String()})
+	if err != nil {
+		return nil, err
+	}
+	return seenEvents(list.Items), nil
+}
+
+// claimEventPages bounds how many Events about claims are looked through.
+const claimEventPages = 20
+
+// ClaimEvents lists the Events about the claims of volumes, in whatever namespace they
+// are.
+func (c *Client) ClaimEvents(ctx context.Context, volumes []api.ReplicatedVolume) (all []SeenEvent, err error) {
+	ours := map[types.UID]bool{}
+	for i := range volumes {
+		ours[types.UID(volumes[i].Spec.Claim.UID)] = true
+	}
+	o := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.kind": "PersistentVolumeClaim"}.String()}
+	for range claimEventPages {
+		list, err := c.events(ctx, metav1.NamespaceAll, o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seenEvents(slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !ours[e.InvolvedObject.UID] }))...)
+		if o.Continue = list.Continue; o.Continue == "" {
+			break
+		}
+	}
+	return all, nil
+}
+
+// events lists at most eventsMost Events.
+func (c *Client) events(ctx context.Context, namespace string, o metav1.ListOptions) (*corev1.EventList, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	list, err := c.core.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: eventsMost})
-	if err != nil {
-		return nil, wrap(err, fmt.Sprintf("list events of %s", namespace))
-	}
-	var all []SeenEvent
-	for i := range list.Items {
-		e := &list.Items[i]
+	o.Limit = eventsMost
+	list, err := c.core.CoreV1().Events(namespace).List(ctx, o)
+	return list, wrap(err, "list events of "+cmp.Or(namespace, "all namespaces"))
+}
+
+func seenEvents(items []corev1.Event) (all []SeenEvent) {
+	for i := range items {
+		e := &items[i]
 		last := e.LastTimestamp.Time
 		if last.IsZero() {
 			last = e.CreationTimestamp.Time
@@ -97,5 +144,5 @@ func (c *Client) Events(ctx context.Context, namespace string) ([]SeenEvent, err
 			Warning: e.Type == corev1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Count: int(e.Count), Last: last,
 		})
 	}
-	return all, nil
+	return all
 }

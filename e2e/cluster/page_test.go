@@ -53,7 +53,7 @@ func TestStatusPage(t *testing.T) {
 	ns := namespace(t, "page")
 	t.Cleanup(func() {
 		withComponentsAfter(t)
-		for _, what := range []string{"secret/tak-replicated-status-page", "service/tak-replicated-status-page", "rolebinding/e2e-viewer", "rolebinding/tak-replicated-status-page", "role/tak-replicated-status-page", "role/tak-replicated-viewer", "clusterrolebinding/tak-replicated-status-page", "clusterrole/tak-replicated-status-page"} {
+		for _, what := range []string{"secret/tak-replicated-status-page", "service/tak-replicated-status-page", "rolebinding/e2e-viewer", "role/tak-replicated-viewer", "clusterrolebinding/tak-replicated-status-page", "clusterrole/tak-replicated-status-page"} {
 			if _, err := try("-n", "kube-system", "delete", what, "--ignore-not-found"); err != nil {
 				t.Error(err)
 			}

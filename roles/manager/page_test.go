@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/kubetest"
 	"tak-os.org/tak-replicated/roles/ui"
 )
@@ -59,6 +60,22 @@ func TestPageAsksTheCluster(t *testing.T) {
 	}
 	if code, body := get("/volumes/"+v.Name, viewer); code != 200 || !strings.Contains(body, "Recent Events") {
 		t.Errorf("the viewer gets %d for a volume", code)
+	}
+	// What the claim's owner is told is in the claim's namespace.
+	claim := v.Spec.Claim
+	for about, reason := range map[kube.Object]string{
+		kube.ObjectOfClaim(claim.Namespace, claim.Name, claim.UID): "ToldOfTheClaim", kube.ObjectOfClaim(claim.Namespace, claim.Name, "former"): "ToldOfAFormerClaim",
+		kube.ObjectOfClaim(claim.Namespace, "other", "other"): "ToldOfAnother", kube.ObjectOfVolume(v): "ToldOfTheVolume",
+	} {
+		if err := m.kube.Event(t.Context(), "test", about, true, reason, "words"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, body := get("/volumes/"+v.Name, viewer)
+	for reason, wanted := range map[string]bool{"ToldOfTheClaim": true, "ToldOfTheVolume": true, "ToldOfAFormerClaim": false, "ToldOfAnother": false} {
+		if strings.Contains(body, reason) != wanted {
+			t.Errorf("Event %s on the volume's page: %v", reason, !wanted)
+		}
 	}
 	if code, body := get("/", stranger); code != 403 || !strings.Contains(body, "system:serviceaccount:default:page-stranger") {
 		t.Errorf("an account without rights gets %d %.200s", code, body)

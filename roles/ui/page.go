@@ -157,13 +157,7 @@ func about(v *api.ReplicatedVolume, events []kube.SeenEvent, now time.Time) *det
 		}
 		d.Replicas = append(d.Replicas, row)
 	}
-	var own []kube.SeenEvent
-	for _, e := range events {
-		if e.Name == v.Name || e.Name == v.Spec.Claim.Name && e.Namespace == v.Spec.Claim.Namespace {
-			own = append(own, e)
-		}
-	}
-	d.Events = recent(own, now)
+	d.Events = recent(events, now)
 	return d
 }
 

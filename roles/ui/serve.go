@@ -18,7 +18,10 @@ import (
 // Source is where the page has its facts from.
 type Source interface {
 	Volumes(ctx context.Context) ([]*api.ReplicatedVolume, error)
+	// Events are recent ones about any volume.
 	Events(ctx context.Context) ([]kube.SeenEvent, error)
+	// EventsAbout are those about a volume and its claim. Some may come with an error.
+	EventsAbout(ctx context.Context, v *api.ReplicatedVolume) ([]kube.SeenEvent, error)
 }
 
 //go:embed page.html
@@ -50,16 +53,18 @@ func Guarded(s Source, r Reviewer) http.Handler { return policy(newDoor(r).guard
 func pages(s Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		ask(w, r, s, func(volumes []*api.ReplicatedVolume, events []kube.SeenEvent) (string, any) {
+		ask(w, r, s, func(ctx context.Context, volumes []*api.ReplicatedVolume) (string, any) {
 			q := r.URL.Query()
 			n, _ := strconv.Atoi(q.Get("page")) // the first page for anything else
+			events, _ := s.Events(ctx)          // the page is of use without them
 			return "overview", list(volumes, events, q.Get("health"), q.Get("q"), n, time.Now())
 		})
 	})
 	mux.HandleFunc("GET /volumes/{name}", func(w http.ResponseWriter, r *http.Request) {
-		ask(w, r, s, func(volumes []*api.ReplicatedVolume, events []kube.SeenEvent) (string, any) {
+		ask(w, r, s, func(ctx context.Context, volumes []*api.ReplicatedVolume) (string, any) {
 			for _, v := range volumes {
 				if v.Name == r.PathValue("name") {
+					events, _ := s.EventsAbout(ctx, v)
 					return "detail", about(v, events, time.Now())
 				}
 			}
@@ -98,7 +103,7 @@ func policy(next http.Handler) http.Handler {
 
 // ask gathers the facts and shows what view makes of them; a view without a name
 // is a page that does not exist.
-func ask(w http.ResponseWriter, r *http.Request, s Source, view func([]*api.ReplicatedVolume, []kube.SeenEvent) (string, any)) {
+func ask(w http.ResponseWriter, r *http.Request, s Source, view func(context.Context, []*api.ReplicatedVolume) (string, any)) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	volumes, err := s.Volumes(ctx)
@@ -106,11 +111,7 @@ func ask(w http.ResponseWriter, r *http.Request, s Source, view func([]*api.Repl
 		show(w, http.StatusServiceUnavailable, "failed", map[string]string{"Title": "No answer", "Why": boot.OneLine(err), "Now": stamp(time.Now())})
 		return
 	}
-	events, err := s.Events(ctx)
-	if err != nil {
-		events = nil // the page is of use without them
-	}
-	name, data := view(volumes, events)
+	name, data := view(ctx, volumes)
 	if name == "" {
 		show(w, http.StatusNotFound, "failed", map[string]string{"Title": "No such volume", "Why": "No volume has this name.", "Now": stamp(time.Now())})
 		return

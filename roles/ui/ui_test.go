@@ -20,11 +20,15 @@ import (
 type fake struct {
 	volumes []*api.ReplicatedVolume
 	events  []kube.SeenEvent
+	about   []kube.SeenEvent
 	err     error
 }
 
 func (f fake) Volumes(context.Context) ([]*api.ReplicatedVolume, error) { return f.volumes, f.err }
 func (f fake) Events(context.Context) ([]kube.SeenEvent, error)         { return f.events, nil }
+func (f fake) EventsAbout(context.Context, *api.ReplicatedVolume) ([]kube.SeenEvent, error) {
+	return f.about, errors.New("some could not be had")
+}
 
 // volume is whole, unless changed.
 func volume(n int, change func(*api.ReplicatedVolume)) *api.ReplicatedVolume {
@@ -115,12 +119,12 @@ func TestVolumePage(t *testing.T) {
 		v.Status.Replicas = []api.ReplicaStatus{{Index: 1, Incarnation: 1, Node: "node-0", Phase: api.ReplicaRebuilding, Role: api.RoleLearner, Lag: 4321, Reason: "CatchingUp"}}
 		v.Status.Conditions = []api.Condition{{Type: api.ConditionRedundant, Status: "False", Reason: "ReplicaBehind", Message: "replica 1"}}
 	})
-	f := fake{volumes: []*api.ReplicatedVolume{v}, events: []kube.SeenEvent{
+	f := fake{volumes: []*api.ReplicatedVolume{v}, about: []kube.SeenEvent{
 		{Kind: api.Kind, Name: v.Name, Reason: "PlacedAgain", Warning: true, Last: time.Now()},
-		{Kind: api.Kind, Name: "pvc-other", Reason: "OfAnother", Last: time.Now()},
-	}}
+		{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "claim-1", Reason: "MountReplaced", Last: time.Now()},
+	}, events: []kube.SeenEvent{{Kind: api.Kind, Name: "pvc-other", Reason: "OfAnother", Last: time.Now()}}}
 	code, body := get(t, f, "/volumes/pvc-0001")
-	for _, want := range []string{"node-9", "Rebuilding", "4321", "CatchingUp", "its host has said nothing", "ReplicaBehind", "waited for", "PlacedAgain"} {
+	for _, want := range []string{"node-9", "Rebuilding", "4321", "CatchingUp", "its host has said nothing", "ReplicaBehind", "waited for", "PlacedAgain", "MountReplaced"} {
 		if code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%d, the page lacks %q", code, want)
 		}

@@ -13,11 +13,12 @@ const logLines = 5000
 // Events, nodes, classes, Pods, and the Pods' logs and metrics.
 func Cluster(ctx context.Context, a *Archive, k *kube.Client) error {
 	for name, get := range map[string]func() (any, error){
-		"volumes.json": func() (any, error) { return k.Volumes(ctx) },
-		"nodes.json":   func() (any, error) { return k.Nodes(ctx) },
-		"classes.json": func() (any, error) { return k.Classes(ctx) },
-		"events.json":  func() (any, error) { return k.Events(ctx, k.Namespace()) },
-		"pods.json":    func() (any, error) { return k.Pods(ctx) },
+		"volumes.json":      func() (any, error) { return k.Volumes(ctx) },
+		"nodes.json":        func() (any, error) { return k.Nodes(ctx) },
+		"classes.json":      func() (any, error) { return k.Classes(ctx) },
+		"events.json":       func() (any, error) { return k.Events(ctx, k.Namespace()) },
+		"claim-events.json": func() (any, error) { return claimEvents(ctx, k) },
+		"pods.json":         func() (any, error) { return k.Pods(ctx) },
 	} {
 		if err := a.TryJSON(name, get); err != nil {
 			return err
@@ -43,4 +44,13 @@ func Cluster(ctx context.Context, a *Archive, k *kube.Client) error {
 		}
 	}
 	return nil
+}
+
+// claimEvents are those that applications' owners see: about the volumes' claims.
+func claimEvents(ctx context.Context, k *kube.Client) ([]kube.SeenEvent, error) {
+	volumes, err := k.Volumes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return k.ClaimEvents(ctx, volumes)
 }

@@ -111,6 +111,11 @@ func TestStatusAndBundle(t *testing.T) {
 	if err := k.Event(t.Context(), "test", kube.ObjectOfVolume(v), true, "NoQuorum", "nobody answers"); err != nil {
 		t.Fatal(err)
 	}
+	for uid, words := range map[string]string{uid: "the claim's owner is told", "other": "of another claim"} {
+		if err := k.Event(t.Context(), "test", kube.ObjectOfClaim("default", "content", uid), true, "NoQuorum", words); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := k.ApplyManagerStatus(t.Context(), v, kube.ManagerStatus{Phase: api.PhaseUnavailable, Ready: "0/1", Runtime: api.RuntimeShared, Conditions: []api.Condition{
 		{Type: api.ConditionAvailable, Status: "False", Reason: api.ReasonNoQuorum, Message: "none of 1 answers", LastTransitionTime: v.CreationTimestamp},
 	}}); err != nil {
@@ -146,9 +151,12 @@ func TestStatusAndBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"b/volumes.json", "b/nodes.json", "b/classes.json", "b/pods.json", "nobody answers", "everything could be had"} {
+	for _, want := range []string{"b/volumes.json", "b/nodes.json", "b/classes.json", "b/pods.json", "nobody answers", "the claim's owner is told", "everything could be had"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the archive lacks %q", want)
 		}
+	}
+	if bytes.Contains(text, []byte("of another claim")) {
+		t.Error("the archive has Events about a claim that is not ours")
 	}
 }
