@@ -26,7 +26,7 @@ func (s *Status) judge() {
 		say(api.Unavailable, "no coordinator: too few replicas can reach each other")
 	}
 	for _, m := range s.Members {
-		if note := m.note(); note != "" {
+		if note := m.note(s.used()); note != "" {
 			say(api.Degraded, "%s: %s", m.Replica, note)
 		}
 	}
@@ -43,14 +43,23 @@ func (s *Status) judge() {
 	}
 }
 
-// note is what is not well with a member, "" for nothing.
-func (m *Member) note() string {
+// used is what the volume's files take, 0 if nobody knows.
+func (s *Status) used() uint64 {
+	if s.Space == nil {
+		return 0
+	}
+	return s.Space.UsedBytes
+}
+
+// note is what is not well with a member, "" for nothing, in a volume whose files take
+// used bytes.
+func (m *Member) note(used uint64) string {
 	r := m.Report
 	switch {
 	case r == nil:
 		return m.Error
 	case r.Rebuild != nil:
-		return fmt.Sprintf("receiving checkpoint %d: %s", r.Rebuild.Index, size(r.Rebuild.Bytes))
+		return fmt.Sprintf("receiving checkpoint %d: %s", r.Rebuild.Index, r.Rebuild.Of(used))
 	case r.RebuildFailure != "" && (r.Stateless || m.Lag > lagMost):
 		return "gets no checkpoint: " + r.RebuildFailure
 	case r.Stateless:
@@ -86,7 +95,7 @@ func (s *Status) print(w io.Writer, colour bool) {
 		if m.Report != nil {
 			life = fmt.Sprint(m.Report.Incarnation)
 		}
-		t.Row(m.Replica, life, m.role(), m.PID, m.Term, m.Applied, m.Lag, m.Addr, table.Cell{Text: m.note(), Style: table.Warn})
+		t.Row(m.Replica, life, m.role(), m.PID, m.Term, m.Applied, m.Lag, m.Addr, table.Cell{Text: m.note(s.used()), Style: table.Warn})
 	}
 	t.Print(w, colour)
 	if sp := s.Space; sp != nil {

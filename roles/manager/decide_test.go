@@ -53,6 +53,25 @@ func whole(t *testing.T) *observed {
 	return o
 }
 
+// TestRebuildProgress: what the page and `ctl status` show of a rebuild has a total.
+func TestRebuildProgress(t *testing.T) {
+	for want, rebuild := range map[string]worker.RebuildReport{
+		"replica 2 on b: has received 1.5 MiB of about 6.0": {Index: 7, Bytes: 3 << 19}, "replica 2 on b: waits for a checkpoint": {},
+	} {
+		o := whole(t)
+		o.group.reports[2].Rebuild, o.group.leader.Space.UsedBytes = &rebuild, 6<<20
+		said := ""
+		for _, c := range decide(o, testSettings).status.Conditions {
+			if c.Type == api.ConditionRedundant {
+				said = c.Reason + ": " + c.Message
+			}
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%q, want %q", said, want)
+		}
+	}
+}
+
 // TestDecide is a table of situations, each a change of a volume that is well, and
 // of what is done about it.
 func TestDecide(t *testing.T) {

@@ -76,12 +76,24 @@ func readiness(o *observed, p *plan) (ready int, why []string) {
 		case not != "":
 			why = append(why, fmt.Sprintf("replica %d on %s: %s", r.Index, r.Node, not))
 		case behind(o, r):
-			why = append(why, fmt.Sprintf("replica %d on %s: catching up", r.Index, r.Node))
+			why = append(why, fmt.Sprintf("replica %d on %s: %s", r.Index, r.Node, catchingUp(o, r)))
 		default:
 			ready++
 		}
 	}
 	return ready, why
+}
+
+// catchingUp says how far a replica that is behind has come, as the coordinator knows it.
+func catchingUp(o *observed, r *api.ReplicaSpec) string {
+	rep := o.group.reports[r.Index]
+	switch {
+	case rep == nil || rep.Rebuild == nil:
+		return "catching up"
+	case rep.Rebuild.Index == 0:
+		return "waits for a checkpoint"
+	}
+	return "has received " + rep.Rebuild.Of(o.group.leader.Space.UsedBytes)
 }
 
 func behind(o *observed, r *api.ReplicaSpec) bool {

@@ -75,6 +75,16 @@ type RebuildReport struct {
 	Parts uint64 `json:"parts"`
 }
 
+// Of says how far it is. used is what the volume's files take at the coordinator: about
+// the most that is sent, since what the member has already is not. 0: it is not known.
+func (r *RebuildReport) Of(used uint64) string {
+	const mib = 1 << 20
+	if used == 0 {
+		return fmt.Sprintf("%.1f MiB", float64(r.Bytes)/mib)
+	}
+	return fmt.Sprintf("%.1f MiB of about %.1f", float64(r.Bytes)/mib, float64(used)/mib)
+}
+
 // SessionReport is one session of the log.
 type SessionReport struct {
 	ID      uint64    `json:"id"`

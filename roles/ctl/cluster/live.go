@@ -131,19 +131,22 @@ func (l *live) print(w io.Writer) {
 	for _, s := range l.silent {
 		fmt.Fprintf(w, "  not asked: %s\n", s)
 	}
+	c, used := l.best(), uint64(0)
+	if c != nil {
+		used = c.Space.UsedBytes
+	}
 	for _, r := range l.reports {
 		if r.Rebuild != nil {
-			fmt.Fprintf(w, "  %s receives a checkpoint of entry %d: %d bytes in %d parts so far\n", r.Replica, r.Rebuild.Index, r.Rebuild.Bytes, r.Rebuild.Parts)
+			fmt.Fprintf(w, "  %s receives a checkpoint of entry %d: %s, in %d parts\n", r.Replica, r.Rebuild.Index, r.Rebuild.Of(used), r.Rebuild.Parts)
 		}
 	}
-	c := l.best()
 	if c == nil {
 		fmt.Fprintln(w, "  no worker that answers coordinates: who has the volume open is not known")
 		return
 	}
 	for _, m := range c.Members {
 		if m.Rebuild != nil {
-			fmt.Fprintf(w, "  %s is sent a checkpoint of entry %d: %d bytes in %d parts so far\n", m.Replica, m.Rebuild.Index, m.Rebuild.Bytes, m.Rebuild.Parts)
+			fmt.Fprintf(w, "  %s is sent a checkpoint of entry %d: %s, in %d parts\n", m.Replica, m.Rebuild.Index, m.Rebuild.Of(used), m.Rebuild.Parts)
 		}
 	}
 	if len(c.Sessions) == 0 {

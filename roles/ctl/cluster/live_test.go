@@ -113,19 +113,19 @@ func runWorker(t *testing.T, k *kube.Client, v *api.ReplicatedVolume) string {
 // TestPrintLive is what is told of the workers' words.
 func TestPrintLive(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	rebuild := &worker.RebuildReport{Index: 7, Bytes: 4096, Parts: 3}
+	rebuild := &worker.RebuildReport{Index: 7, Bytes: 3 << 19, Parts: 3}
 	l := live{silent: []string{"v-r3: connection refused"}, reports: []*worker.Report{
 		{Replica: "v-r1", Role: "coordinator", Term: 4, Sessions: []worker.SessionReport{{ID: 1, Name: "stale"}}},
 		{
 			Replica: "v-r2", Role: "coordinator", Term: 5, Owner: &worker.OwnerReport{Session: 9, Name: "n1"},
 			Sessions: []worker.SessionReport{{ID: 9, Name: "n1", Opened: at, Locks: 2}, {ID: 10, Name: "n2", Opened: at}},
-			Members:  []worker.MemberReport{{Replica: "v-r4", Rebuild: rebuild}},
+			Members:  []worker.MemberReport{{Replica: "v-r4", Rebuild: rebuild}}, Space: worker.SpaceReport{UsedBytes: 6 << 20},
 		},
 		{Replica: "v-r4", Role: "learner", Rebuild: rebuild},
 	}}
 	want := `  not asked: v-r3: connection refused
-  v-r4 receives a checkpoint of entry 7: 4096 bytes in 3 parts so far
-  v-r4 is sent a checkpoint of entry 7: 4096 bytes in 3 parts so far
+  v-r4 receives a checkpoint of entry 7: 1.5 MiB of about 6.0, in 3 parts
+  v-r4 is sent a checkpoint of entry 7: 1.5 MiB of about 6.0, in 3 parts
   OPEN ON  SINCE                LOCKS  OWNER
   n1       2026-01-02 03:04:05  2      yes
   n2       2026-01-02 03:04:05  0      -
