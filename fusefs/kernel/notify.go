@@ -58,6 +58,15 @@ func (m *Mount) DropAttrs(inos []fsop.Ino) {
 // It blocks while a request that changes or looks up names in parent is
 // unanswered, so it is never to be called by what answers requests.
 func (m *Mount) DropName(parent fsop.Ino, name []byte) {
+	_, _ = m.dev.Write(nameInvalidation(parent, name)) // ENOENT: not known, as it should be
+}
+
+// dropName is DropName by what answers requests, on a thread of its own.
+func (s *server) dropName(parent fsop.Ino, name []byte) {
+	_, _ = unix.Write(s.dev, nameInvalidation(parent, name)) // ENOENT: not known, as it should be
+}
+
+func nameInvalidation(parent fsop.Ino, name []byte) []byte {
 	const bodySize = 16
 	n := make([]byte, outHeaderSize+bodySize, outHeaderSize+bodySize+len(name)+1)
 	native.PutUint32(n[4:], notifyInvalEntry)
@@ -65,5 +74,5 @@ func (m *Mount) DropName(parent fsop.Ino, name []byte) {
 	native.PutUint32(n[outHeaderSize+8:], uint32(len(name)))
 	n = append(append(n, name...), 0)
 	native.PutUint32(n[0:], uint32(len(n)))
-	_, _ = m.dev.Write(n) // ENOENT: not known, as it should be
+	return n
 }
