@@ -46,7 +46,7 @@ func invalidation(ino fsop.Ino, from int64) []byte {
 // allows for, it ignores.
 func (m *Mount) DropAttrs(inos []fsop.Ino) {
 	for _, ino := range inos {
-		_, _ = m.dev.Write(invalidation(ino, -1)) // the mount may have ended: not its number, which may be another's
+		m.notify(invalidation(ino, -1))
 	}
 }
 
@@ -57,9 +57,7 @@ func (m *Mount) DropAttrs(inos []fsop.Ino) {
 //
 // It blocks while a request that changes or looks up names in parent is
 // unanswered, so it is never to be called by what answers requests.
-func (m *Mount) DropName(parent fsop.Ino, name []byte) {
-	_, _ = m.dev.Write(nameInvalidation(parent, name)) // ENOENT: not known, as it should be
-}
+func (m *Mount) DropName(parent fsop.Ino, name []byte) { m.notify(nameInvalidation(parent, name)) }
 
 // dropName is DropName by what answers requests, on a thread of its own.
 func (s *server) dropName(parent fsop.Ino, name []byte) {
@@ -75,4 +73,15 @@ func nameInvalidation(parent fsop.Ino, name []byte) []byte {
 	n = append(append(n, name...), 0)
 	native.PutUint32(n[0:], uint32(len(n)))
 	return n
+}
+
+// notify writes to a device that may be closed meanwhile: not to its number, which may
+// be another's then. It does not take its turn among others that write, as os.File
+// would: one that blocks holds up none that does not.
+func (m *Mount) notify(n []byte) {
+	raw, err := m.dev.SyscallConn()
+	if err != nil {
+		return // closed: there is nobody to tell
+	}
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.Write(int(fd), n) })
 }
