@@ -461,17 +461,27 @@ func (s *Session) owedToAll() error {
 	return fsop.Fail(fsop.Uncertain, "work on some files was lost")
 }
 
-// Owed reports, once, that work on what a handle has open was lost.
+// Owed reports, once, that work on what a handle has open was lost: a
+// [fsop.LostError].
 func (s *Session) Owed(handle uint64) error {
-	if !s.cfg.Ledger.Paid(handle) {
+	errno := s.cfg.Ledger.Paid(handle)
+	if errno == fsop.OK {
 		return nil
 	}
-	return fsop.Fail(fsop.Uncertain, "work on the file was lost")
+	return &fsop.LostError{Errno: errno}
+}
+
+// lossCause is why the work behind a broken operation is lost.
+func lossCause(n *fsop.Notice) fsop.Errno {
+	if n.Hint == uint64(fsop.ENOSPC) {
+		return fsop.ENOSPC
+	}
+	return fsop.EIO
 }
 
 // broke takes that operation seq did not come out as predicted: it and what
 // follows are lost, and the stream is mended behind them. The lock is held.
-func (s *Session) broke(seq, index uint64) {
+func (s *Session) broke(seq, index uint64, why fsop.Errno) {
 	a := &s.mu.ahead
 	if a.mending {
 		return
@@ -488,8 +498,8 @@ func (s *Session) broke(seq, index uint64) {
 		lost++
 		note(inos, c)
 	}
-	s.owe(inos)
-	s.log.Error("operations ahead of the log are lost", zap.Uint64("session", s.mu.id), zap.Uint64("seq", seq), zap.Int("lost", lost))
+	s.owe(inos, why)
+	s.log.Error("operations ahead of the log are lost", zap.Uint64("session", s.mu.id), zap.Uint64("seq", seq), zap.Int("lost", lost), zap.NamedError("why", why))
 	s.cache.clear()
 	c := &call{req: &fsop.Request{Seq: s.mu.next, Op: &fsop.Mend{}}, seq: s.mu.next, given: true, plug: true, done: make(chan struct{})}
 	if err := s.cfg.Ledger.Begin(0, 0, c.seq); err != nil {
@@ -509,10 +519,10 @@ func note(inos map[fsop.Ino]struct{}, c *call) {
 
 // owe has whoever holds inodes open told that work on them was lost, also by the
 // process that takes over.
-func (s *Session) owe(inos map[fsop.Ino]struct{}) {
+func (s *Session) owe(inos map[fsop.Ino]struct{}, why fsop.Errno) {
 	s.mu.untold = s.mu.untold || len(inos) > 0
 	for ino := range inos {
-		s.cfg.Ledger.Owe(ino)
+		s.cfg.Ledger.Owe(ino, why)
 	}
 }
 
@@ -526,7 +536,7 @@ func (s *Session) loseAhead() {
 			s.drop(c, 0)
 		}
 	}
-	s.owe(inos)
+	s.owe(inos, fsop.EIO)
 	s.settleWaiters()
 }
 

@@ -56,16 +56,17 @@ type Ledger interface {
 	Hold(ino fsop.Ino)
 	// OpenOf returns those of inos that some handle holds open.
 	OpenOf(inos []fsop.Ino) []fsop.Ino
-	// Owe notes that work on ino was lost, for each handle that holds it open; for the
-	// next one that opens it if there is none.
-	Owe(ino fsop.Ino)
+	// Owe notes that work on ino was lost, and why (ENOSPC or EIO), for each handle that
+	// holds it open; for the next one that opens it if there is none. Of two causes EIO
+	// stays.
+	Owe(ino fsop.Ino, why fsop.Errno)
 	// Forfeit notes that the session's locks are gone: whoever has a file open on
 	// which somebody here holds some must open it again. It returns how many such
 	// files there are.
 	Forfeit() int
-	// Paid forgets that work on what a handle has open was lost, and reports whether
-	// any was.
-	Paid(handle uint64) bool
+	// Paid forgets that work on what a handle has open was lost, and reports why; OK if
+	// none was.
+	Paid(handle uint64) fsop.Errno
 
 	// Fits reports whether there is room to queue an operation of n bytes.
 	Fits(n int) bool
@@ -101,7 +102,7 @@ func NewMemLedger() Ledger {
 	l.mu.pending = map[uint64][]Pending{}
 	l.mu.handles = map[uint64]fsop.Ino{}
 	l.mu.opens = map[fsop.Ino]int{}
-	l.mu.owed, l.mu.untold = map[uint64]bool{}, map[fsop.Ino]bool{}
+	l.mu.owed, l.mu.untold = map[uint64]fsop.Errno{}, map[fsop.Ino]fsop.Errno{}
 	return l
 }
 
@@ -116,8 +117,8 @@ type memLedger struct {
 		pending map[uint64][]Pending
 		handles map[uint64]fsop.Ino
 		opens   map[fsop.Ino]int
-		owed    map[uint64]bool
-		untold  map[fsop.Ino]bool
+		owed    map[uint64]fsop.Errno
+		untold  map[fsop.Ino]fsop.Errno
 		queue   []Queued
 	}
 }
@@ -195,9 +196,9 @@ func (l *memLedger) Open(handle uint64, ino fsop.Ino) error {
 	}
 	l.mu.handles[handle] = ino
 	l.mu.opens[ino]++
-	if l.mu.untold[ino] {
+	if why := l.mu.untold[ino]; why != fsop.OK {
 		delete(l.mu.untold, ino)
-		l.mu.owed[handle] = true
+		l.mu.owed[handle] = why
 	}
 	return nil
 }
@@ -236,15 +237,15 @@ func (l *memLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
 	return open
 }
 
-func (l *memLedger) Owe(ino fsop.Ino) {
+func (l *memLedger) Owe(ino fsop.Ino, why fsop.Errno) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.opens[ino] == 0 {
-		l.mu.untold[ino] = true
+		l.mu.untold[ino] = fsop.Causes(l.mu.untold[ino], why)
 	}
 	for h, i := range l.mu.handles {
 		if i == ino {
-			l.mu.owed[h] = true
+			l.mu.owed[h] = fsop.Causes(l.mu.owed[h], why)
 		}
 	}
 }
@@ -252,12 +253,12 @@ func (l *memLedger) Owe(ino fsop.Ino) {
 // Forfeit does nothing: nobody takes locks through this ledger.
 func (l *memLedger) Forfeit() int { return 0 }
 
-func (l *memLedger) Paid(handle uint64) bool {
+func (l *memLedger) Paid(handle uint64) fsop.Errno {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	was := l.mu.owed[handle]
+	why := l.mu.owed[handle]
 	delete(l.mu.owed, handle)
-	return was
+	return why
 }
 
 func (l *memLedger) Fits(int) bool { return true }

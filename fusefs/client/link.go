@@ -251,7 +251,7 @@ func (s *Session) install(l *link, a *fsop.Attached) {
 	s.markFinished(a.LastSeq)
 	s.plugGaps(a.LastSeq)
 	if a.BrokeAt != 0 {
-		s.broke(a.BrokeAt, 0)
+		s.broke(a.BrokeAt, 0, fsop.EIO) // why is not kept
 	} else {
 		s.appliedTo(a.LastSeq, 0)
 	}
@@ -396,7 +396,7 @@ func (l *link) progress(n *fsop.Notice) {
 	switch {
 	case s.mu.link != l:
 	case n.Kind == fsop.NoticeBroken:
-		s.broke(n.Seq, n.Index)
+		s.broke(n.Seq, n.Index, lossCause(n))
 	default:
 		s.appliedTo(n.Seq, n.Index)
 	}

@@ -3,6 +3,7 @@ package coord_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -461,5 +462,82 @@ func TestOwnStatFS(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, w.goOn)
 	if got := a.ok(&fsop.StatFSQuery{}).FS.InodesFree; got != before-1 {
 		t.Errorf("%d inodes are free after one of %d was made", got, before)
+	}
+}
+
+// TestLostForWantOfSpace has no room for what was answered ahead of the log: who has the
+// file open is told that, once. What else was lost behind it was for the same reason.
+func TestLostForWantOfSpace(t *testing.T) {
+	w := newWorld(t, 1)
+	var full atomic.Bool
+	w.refuse = func(op fsop.Op) fsop.Errno {
+		if o, ok := op.(*fsop.Ahead); ok && full.Load() {
+			if _, write := o.Op.(*fsop.Write); write {
+				return fsop.ENOSPC
+			}
+		}
+		return fsop.OK
+	}
+	w.elect(0, false)
+	ledger := client.NewMemLedger()
+	m := w.mount("a", ledger)
+	dir := warm(t, m, "dir")
+	file := func(name string, handles ...uint64) fsop.Ino {
+		f := m.try(&fsop.Create{Parent: dir, Name: []byte(name), Mode: fsop.TypeFile | 0o644}).Attrs[0].Ino
+		for _, handle := range handles {
+			if err := ledger.Open(handle, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return f
+	}
+	f, other := file("f", 5, 6), file("other")
+	full.Store(true)
+	m.try(&fsop.Write{Ino: f, Data: []byte("no room")})
+	m.try(&fsop.SetAttr{Ino: other, Valid: fsop.SetMode, Mode: 0o600})
+	lost := func(what string, err error) {
+		t.Helper()
+		var l *fsop.LostError
+		if !errors.As(err, &l) || l.Errno != fsop.ENOSPC || fsop.CodeOf(err) != fsop.Uncertain {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	lost("fsync", m.Sync(t.Context(), f, 5))
+	lost("close of another handle", m.Owed(6))
+	if err := ledger.Open(7, other); err != nil {
+		t.Fatal(err)
+	}
+	lost("close by the next that opens what was lost behind it", m.Owed(7))
+	for _, handle := range []uint64{5, 6, 7} {
+		if err := m.Owed(handle); err != nil {
+			t.Errorf("handle %d is told twice: %v", handle, err)
+		}
+	}
+	full.Store(false)
+	m.ok(&fsop.Write{Ino: f, Data: []byte("room")})
+	if err := m.Sync(t.Context(), f, 5); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// TestCausesOfALoss joins them: EIO stays.
+func TestCausesOfALoss(t *testing.T) {
+	l := client.NewMemLedger()
+	for ino, whys := range map[fsop.Ino][]fsop.Errno{
+		5: {fsop.ENOSPC, fsop.ENOSPC}, 6: {fsop.ENOSPC, fsop.EIO}, 7: {fsop.EIO, fsop.ENOSPC},
+	} {
+		if err := l.Open(uint64(ino), ino); err != nil {
+			t.Fatal(err)
+		}
+		for _, why := range whys {
+			l.Owe(ino, why)
+		}
+		want := fsop.EIO
+		if ino == 5 {
+			want = fsop.ENOSPC
+		}
+		if got := l.Paid(uint64(ino)); got != want {
+			t.Errorf("%v: told %v", whys, got)
+		}
 	}
 }

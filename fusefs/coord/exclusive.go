@@ -231,7 +231,11 @@ func (c *Coordinator) deliverAhead(s *session, seq uint64, o *fsop.Ahead, res *t
 		s.broke = seq
 		c.log.Error("an operation ahead of the log differs from its prediction", zap.Uint64("session", s.id),
 			zap.Uint64("seq", seq), zap.Uint8("op", uint8(o.Op.Kind())), zap.Error(res.Reply.Errno))
-		c.push(s.link, &fsop.Notice{Kind: fsop.NoticeBroken, Seq: seq, Index: res.Reply.Index})
+		n := &fsop.Notice{Kind: fsop.NoticeBroken, Seq: seq, Index: res.Reply.Index}
+		if res.Reply.Errno == fsop.ENOSPC {
+			n.Hint = uint64(fsop.ENOSPC)
+		}
+		c.push(s.link, n)
 	}
 }
 

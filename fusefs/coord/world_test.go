@@ -48,6 +48,7 @@ type world struct {
 	// What the wires do wrong, on purpose; nil: nothing.
 	mangle   func(m *fsop.Message)                     // changes what a client sends
 	pushed   func(n *fsop.Notice, ack func(*fsop.Ack)) // sees a notice before the client
+	refuse   func(op fsop.Op) fsop.Errno               // what the replicas have no room for; set before there is a coordinator
 	space    func()                                    // called when a statfs was read and is not answered
 	replicas []*replica
 }
@@ -130,6 +131,12 @@ func newWorldOf(t *testing.T, n int, limits coord.Limits) *world {
 			Log: r, Tree: tr, Clock: w.clock, Limits: limits, Logger: w.log.With(zap.Int("replica", i)),
 			Spawn:  func(f func()) { wg.Go(f) },
 			Status: func() []byte { return []byte("{}") },
+			Refuse: func(op fsop.Op) fsop.Errno {
+				if w.refuse == nil {
+					return fsop.OK
+				}
+				return w.refuse(op)
+			},
 			Space: func(*fsop.StatFS) {
 				if w.space != nil {
 					w.space()

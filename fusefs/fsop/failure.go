@@ -57,6 +57,26 @@ func (f *Failure) Is(target error) bool {
 	return ok && t.Code == f.Code
 }
 
+// LostError says that work is lost that an application was told is done, and why:
+// ENOSPC, or EIO for any other cause.
+type LostError struct{ Errno Errno }
+
+func (e *LostError) Error() string { return "work on the file was lost: " + e.Errno.Error() }
+
+// Unwrap makes it an uncertain outcome for whoever asks no further.
+func (e *LostError) Unwrap() error { return &Failure{Code: Uncertain} }
+
+// Causes is why work is lost for two causes, of which OK is none.
+func Causes(a, b Errno) Errno {
+	switch {
+	case a == OK || a == b:
+		return b
+	case b == OK:
+		return a
+	}
+	return EIO
+}
+
 // CodeOf returns err's code, or 0 when it is not a failure.
 func CodeOf(err error) Code {
 	var f *Failure

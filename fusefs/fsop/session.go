@@ -91,7 +91,7 @@ const (
 	NoticeResign  NoticeKind = 3 // this coordinator has ended; Hint is the next one if known; not acknowledged
 	NoticeMoved   NoticeKind = 4 // directories left the names Moved: make the kernel forget them, then acknowledge
 	NoticeApplied NoticeKind = 5 // operations ahead of the log up to Seq were applied as predicted, at Index or before; not acknowledged
-	NoticeBroken  NoticeKind = 6 // operation Seq differed from its prediction: what follows fails until Mend; not acknowledged
+	NoticeBroken  NoticeKind = 6 // operation Seq differed from its prediction: what follows fails until Mend; Hint is ENOSPC if that is why, else 0; not acknowledged
 )
 
 // Notice is pushed by the coordinator.

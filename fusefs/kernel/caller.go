@@ -52,6 +52,6 @@ type Syncer interface {
 	// durable.
 	Sync(ctx context.Context, ino fsop.Ino, handle uint64) error
 	// Owed is asked by close(2). It never blocks. Both report, once to each
-	// handle, that work was lost.
+	// handle, that work was lost: a [fsop.LostError].
 	Owed(handle uint64) error
 }

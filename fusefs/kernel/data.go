@@ -43,9 +43,11 @@ func (x *exchange) flush(q *fuse.FlushRequest) {
 		x.fail(errno)
 		return
 	}
-	if s := x.s.syncer; s != nil && s.Owed(uint64(q.Handle)) != nil {
-		x.fail(fsop.EIO)
-		return
+	if s := x.s.syncer; s != nil {
+		if err := s.Owed(uint64(q.Handle)); err != nil {
+			x.fail(errnoOf(x.s.ctx, err))
+			return
+		}
 	}
 	x.fail(fsop.OK)
 }

@@ -46,13 +46,13 @@
 // mounts: starting a process closes their copies, which waits for the process
 // that is to be started.
 //
-// # Shared memory of a mount, version 2
+// # Shared memory of a mount, version 3
 //
 // A sealed memfd, mapped by the serving process, its descriptor kept by the
 // keeper. Integers have the machine's byte order. Offsets in bytes:
 //
 //	0        magic "TAKMOUNT"
-//	8   u32  version
+//	8   u32  version: 2 as long as no handle has had bit 61, else 3
 //	12  u32  1 when INIT has been answered
 //	16  u32  valid identity slot: 0 none, 1, 2
 //	24  u32  length of the INIT request; 28 of the answer
@@ -64,7 +64,9 @@
 //	20480    1024 mutations in flight, 32 bytes each:
 //	         state u32 (1: valid), sub u32, tag u64, seq u64, session u64
 //	53248    2^18 open handles, 16 bytes each: handle u64 (0: free), inode u64;
-//	         bit 62 of a handle: the kernel refers to an inode without a name
+//	         bit 62 of a handle: the kernel refers to an inode without a name;
+//	         of an inode, bit 63: work on it was lost, and the handle's user is to be
+//	         told (61: for want of space), 62: a lock on it was lost
 //	4247552  2^16 lock holders, 32 bytes each:
 //	         kind u32 (0: free), u32 unused, inode u64, owner u64, handle u64
 //	6344704  ring of operations that were answered and not logged: u64, its

@@ -23,8 +23,12 @@ var errEnded = errors.New("mount has ended")
 
 // errnoOf is the errno of a call that has no answer. An application must take
 // every failure as "may or may not have happened", which is what EIO says;
-// EAGAIN or ESTALE would promise that it did not.
+// EAGAIN or ESTALE would promise that it did not. Why work is lost that was answered
+// before is known.
 func errnoOf(ctx context.Context, err error) fsop.Errno {
+	if lost := (*fsop.LostError)(nil); errors.As(err, &lost) {
+		return lost.Errno // told only once, whatever became of the call
+	}
 	switch fsop.CodeOf(err) {
 	case fsop.NotCoordinator, fsop.NoQuorum, fsop.Uncertain, fsop.Fenced, fsop.Denied,
 		fsop.Busy, fsop.StateLost, fsop.Malformed:

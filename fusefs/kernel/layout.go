@@ -12,10 +12,13 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// The shared memory of a mount, version 2. Integers have the machine's byte
+// The shared memory of a mount, version 3. Integers have the machine's byte
 // order (the memory never leaves it). doc.go describes it for people.
 const (
-	layoutVersion = 2
+	layoutVersion = 3
+	// layoutPlain is the version of memory in which no handle has spaceBit. It begins
+	// with that, so that the program before this one can serve a mount again.
+	layoutPlain = 2
 
 	offMagic    = 0   // 8 bytes
 	offVersion  = 8   // u32
@@ -39,7 +42,7 @@ const (
 	offFlights   = offSlots + 2*slotSize
 	flightSize   = 32 // state u32, sub u32, tag u64, seq u64, session u64
 	offHandleTab = offFlights + fsop.InFlightMax*flightSize
-	handleSize   = 16 // handle u64 (0: free), ino u64, its highest bit: owed
+	handleSize   = 16 // handle u64 (0: free), ino u64, its highest bits: slotBits
 	handlesMax   = 1 << 18
 	offHolderTab = offHandleTab + handlesMax*handleSize
 	holderSize   = 32 // kind u32 (0: free), pad u32, ino u64, owner u64, handle u64
@@ -96,7 +99,7 @@ func sizeMemory(fd int) (memory, error) {
 
 func (m memory) format() {
 	copy(m[offMagic:], layoutMagic[:])
-	m.store32(offVersion, layoutVersion)
+	m.store32(offVersion, layoutPlain)
 }
 
 // openMemory maps the shared memory that another process made.
@@ -135,8 +138,8 @@ func (m memory) check() error {
 	if [8]byte(m[offMagic:offMagic+8]) != layoutMagic {
 		return errors.New("shared memory is not a mount's")
 	}
-	if v := m.load32(offVersion); v != layoutVersion {
-		return fmt.Errorf("shared memory has version %d, this program knows %d", v, layoutVersion)
+	if v := m.load32(offVersion); v != layoutVersion && v != layoutPlain {
+		return fmt.Errorf("shared memory has version %d, this program knows %d and %d", v, layoutPlain, layoutVersion)
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ type Ledger struct {
 		free    []int            // flight slots
 		handles map[uint64]handleAt
 		opens   map[fsop.Ino]int
-		untold  map[fsop.Ino]struct{} // work on them was lost while nobody had them open
-		held    int                   // handles that stand for the kernel's references
-		spare   []int                 // handle slots below the mark
+		untold  map[fsop.Ino]fsop.Errno // work on them was lost while nobody had them open, and why
+		held    int                     // handles that stand for the kernel's references
+		spare   []int                   // handle slots below the mark
 		ring    ring
 	}
 	holders   holderTable
@@ -32,16 +32,47 @@ type Ledger struct {
 type handleAt struct {
 	slot int
 	ino  fsop.Ino
-	owed bool // work on it was lost, and its user was not told
-	void bool // a lock on the file is lost: of no use until it is opened again
+	owed fsop.Errno // why work on it was lost, of which its user was not told; OK: none was
+	void bool       // a lock on the file is lost: of no use until it is opened again
 }
 
-// Bits in the inode number of a handle's slot: it is owed, or void. Handles that
-// stand for the kernel's references are neither.
+// Bits in the inode number of a handle's slot: it is owed, or void; what it is owed
+// was lost for want of space. Handles that stand for the kernel's references have none.
 const (
-	owedBit = 1 << 63
-	voidBit = 1 << 62
+	owedBit  = 1 << 63
+	voidBit  = 1 << 62
+	spaceBit = 1 << 61
+	slotBits = owedBit | voidBit | spaceBit
 )
+
+// read is what a slot says of its handle.
+func (at handleAt) read(word uint64) handleAt {
+	at.ino, at.void = fsop.Ino(word&^slotBits), word&voidBit != 0
+	switch {
+	case word&owedBit == 0:
+	case word&spaceBit != 0:
+		at.owed = fsop.ENOSPC
+	default:
+		at.owed = fsop.EIO
+	}
+	return at
+}
+
+// word is what is kept of it.
+func (at handleAt) word() uint64 {
+	word := uint64(at.ino)
+	switch at.owed {
+	case fsop.OK:
+	case fsop.ENOSPC:
+		word |= owedBit | spaceBit
+	default:
+		word |= owedBit
+	}
+	if at.void {
+		word |= voidBit
+	}
+	return word
+}
 
 // untoldMax bounds the inodes whose next opener is told that work was lost.
 const untoldMax = 1 << 16
@@ -65,15 +96,15 @@ func newLedgerOn(mem memory) *Ledger {
 			l.mu.free = append(l.mu.free, i)
 		}
 	}
-	l.mu.handles, l.mu.opens, l.mu.untold = map[uint64]handleAt{}, map[fsop.Ino]int{}, map[fsop.Ino]struct{}{}
+	l.mu.handles, l.mu.opens, l.mu.untold = map[uint64]handleAt{}, map[fsop.Ino]int{}, map[fsop.Ino]fsop.Errno{}
 	for i := range min(int(mem.load32(offHandles)), handlesMax) {
 		off := handleAtOff(i)
-		handle, ino := mem.load64(off), mem.load64(off+8)
+		handle, word := mem.load64(off), mem.load64(off+8)
 		if _, twice := l.mu.handles[handle]; handle == 0 || twice {
 			l.mu.spare = append(l.mu.spare, i)
 			continue
 		}
-		l.index(handle, handleAt{i, fsop.Ino(ino &^ (owedBit | voidBit)), ino&owedBit != 0, ino&voidBit != 0})
+		l.index(handle, handleAt{slot: i}.read(word))
 	}
 	l.holders.load(mem)
 	l.mu.ring.load(mem)
@@ -266,10 +297,10 @@ func (l *Ledger) open(handle uint64, ino fsop.Ino) error {
 	l.mem.store64(off+8, uint64(ino))
 	l.mem.store64(off, handle)
 	l.index(handle, handleAt{slot: i, ino: ino})
-	if _, ok := l.mu.untold[ino]; ok && handle&heldBit == 0 {
+	if why, ok := l.mu.untold[ino]; ok && handle&heldBit == 0 {
 		delete(l.mu.untold, ino)
 		at := l.mu.handles[handle]
-		at.owed = true
+		at.owed = why
 		l.mark(handle, at)
 	}
 	return nil

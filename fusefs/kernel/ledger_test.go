@@ -348,22 +348,22 @@ func TestOwed(t *testing.T) {
 	must(t, l.Open(10, 7))
 	must(t, l.Open(11, 7))
 	must(t, l.Open(12, 8))
-	l.Owe(7)
-	l.Owe(9)
-	if !l.Paid(10) || l.Paid(10) {
+	l.Owe(7, fsop.EIO)
+	l.Owe(9, fsop.EIO)
+	if l.Paid(10) != fsop.EIO || l.Paid(10) != fsop.OK {
 		t.Error("the first handle is not told once")
 	}
 	l = newLedgerOn(l.mem)
 	if got := l.OpenOf([]fsop.Ino{7, 8}); !slices.Equal(got, []fsop.Ino{7, 8}) {
 		t.Errorf("open: %v", got)
 	}
-	if l.Paid(10) || !l.Paid(11) || l.Paid(11) || l.Paid(12) {
+	if l.Paid(10) != fsop.OK || l.Paid(11) != fsop.EIO || l.Paid(11) != fsop.OK || l.Paid(12) != fsop.OK {
 		t.Error("after a takeover the second handle is not told once, or another one is")
 	}
-	l.Owe(8)
+	l.Owe(8, fsop.EIO)
 	l.Close(12)
 	must(t, l.Open(13, 8))
-	if l.Paid(13) {
+	if l.Paid(13) != fsop.OK {
 		t.Error("a handle is told of what was before it")
 	}
 }

@@ -12,25 +12,25 @@ import (
 // next holder.
 
 // Owe implements the ledger of a session.
-func (l *Ledger) Owe(ino fsop.Ino) {
+func (l *Ledger) Owe(ino fsop.Ino, why fsop.Errno) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.markAll(ino, func(at *handleAt) { at.owed = true }) && len(l.mu.untold) < untoldMax {
-		l.mu.untold[ino] = struct{}{}
+	if !l.markAll(ino, func(at *handleAt) { at.owed = fsop.Causes(at.owed, why) }) && len(l.mu.untold) < untoldMax {
+		l.mu.untold[ino] = fsop.Causes(l.mu.untold[ino], why)
 	}
 }
 
 // Paid implements the ledger of a session.
-func (l *Ledger) Paid(handle uint64) bool {
+func (l *Ledger) Paid(handle uint64) fsop.Errno {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.mu.handles[handle]
-	if !at.owed {
-		return false
+	why := at.owed
+	if why != fsop.OK {
+		at.owed = fsop.OK
+		l.mark(handle, at)
 	}
-	at.owed = false
-	l.mark(handle, at)
-	return true
+	return why
 }
 
 // Forfeit implements the ledger of a session.
@@ -76,12 +76,9 @@ func (l *Ledger) markAll(ino fsop.Ino, set func(*handleAt)) bool {
 // mark records what a handle is.
 func (l *Ledger) mark(handle uint64, at handleAt) {
 	l.mu.handles[handle] = at
-	word := uint64(at.ino)
-	if at.owed {
-		word |= owedBit
-	}
-	if at.void {
-		word |= voidBit
+	word := at.word()
+	if word&spaceBit != 0 {
+		l.mem.store32(offVersion, layoutVersion) // first: who does not know the bit takes it for the inode's
 	}
 	l.mem.store64(handleAtOff(at.slot)+8, word)
 }

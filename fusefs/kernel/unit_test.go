@@ -33,6 +33,11 @@ func TestErrnoOf(t *testing.T) {
 			t.Errorf("%v after the end: %v, want ENOTCONN", code, got)
 		}
 	}
+	for _, ctx := range []context.Context{live, interrupted, ended} {
+		if got := errnoOf(ctx, &fsop.LostError{Errno: fsop.ENOSPC}); got != fsop.ENOSPC {
+			t.Errorf("work lost for want of space: %v", got)
+		}
+	}
 	if got := errnoOf(live, errors.New("unknown")); got != fsop.EIO {
 		t.Errorf("unknown error: %v, want EIO", got)
 	}
