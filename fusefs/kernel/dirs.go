@@ -19,13 +19,10 @@ type listing struct {
 	max   int
 	plus  bool
 	valid time.Duration // how long the kernel may keep the entries
-	// elsewhere has the directories that the kernel knows in another place. It is told
-	// only their names, and looks them up, which can wait.
-	elsewhere map[fsop.Ino]bool
 }
 
-// add appends an entry; false when it does not fit. a is nil for those of which the
-// kernel is told no attributes: it wants none of "." and "..".
+// add appends an entry; false when it does not fit. a is nil for "." and "..",
+// of which the kernel wants no attributes.
 func (l *listing) add(ino fsop.Ino, next uint64, typ uint8, name []byte, a *fsop.Attr) bool {
 	need := direntLen(name)
 	if l.plus {
@@ -58,7 +55,7 @@ func (l *listing) wireBytes() uint32 {
 
 func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 	size = min(size, maxData)
-	l := &listing{buf: make([]byte, 0, size), max: int(size), plus: plus, elsewhere: map[fsop.Ino]bool{}}
+	l := &listing{buf: make([]byte, 0, size), max: int(size), plus: plus}
 	if pos < posDot && !l.add(x.node, posDot, fsop.TypeDir>>12, []byte("."), nil) {
 		x.fail(fsop.EINVAL)
 		return
@@ -84,16 +81,10 @@ func (x *exchange) readdir(pos uint64, size uint32, plus bool) {
 	inos := []fsop.Ino{x.node}
 	for i := range rep.Entries {
 		inos = append(inos, rep.Entries[i].Ino)
-		a := rep.Entries[i].Attr
-		if a == nil {
-			continue
+		if a := rep.Entries[i].Attr; a != nil {
+			x.reveal(a, showsLooked, 0)
+			x.s.pages.tell(a, x.pid, false)
 		}
-		if a.IsDir() && !x.s.parents.stays(a.Ino, place{x.node, string(rep.Entries[i].Name)}) {
-			l.elsewhere[a.Ino] = true
-			continue
-		}
-		x.reveal(a, showsLooked, 0)
-		x.s.pages.tell(a, x.pid, false)
 	}
 	x.keeping(rep, inos, func(valid time.Duration) {
 		l.valid = valid
@@ -113,11 +104,7 @@ func (l *listing) addAll(entries []fsop.DirEntry, before uint64) {
 		} else {
 			before = e.Cookie
 		}
-		a := e.Attr
-		if l.elsewhere[e.Ino] {
-			a = nil
-		}
-		if !l.add(e.Ino, next, e.Type, e.Name, a) {
+		if !l.add(e.Ino, next, e.Type, e.Name, e.Attr) {
 			return
 		}
 	}

@@ -19,12 +19,10 @@ type exchange struct {
 	id            uint64 // as the kernel knows it
 	tag           uint64 // the same at a second coming
 	node          fsop.Ino
-	toNode        fsop.Ino // of a rename: the other directory, or the same; 0 of others
 	uid, gid, pid uint32
 
 	holds    bool // the baton
 	detached bool // goes on in a goroutine of its own
-	aside    bool // waits for other requests; guarded by flights
 	mutated  bool
 	again    bool // it has come before, to another process
 	brief    bool // the kernel is to keep nothing of the answer
@@ -51,7 +49,7 @@ type exchange struct {
 func (x *exchange) begin(h *fuse.Header) {
 	x.id = uint64(h.ID)
 	x.tag = x.id &^ resent
-	x.node, x.toNode = fsop.Ino(h.Node), 0
+	x.node = fsop.Ino(h.Node)
 	x.uid, x.gid, x.pid = h.Uid, h.Gid, h.Pid
 	x.holds, x.mutated, x.durable, x.sub = true, false, false, 0
 	x.again, x.brief = x.id&resent != 0, false

@@ -3,16 +3,12 @@ package kernel
 import (
 	"context"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// flights finds the requests that may block: those that an INTERRUPT may name, and
-// those that keep a directory locked.
+// flights finds the requests that an INTERRUPT may name.
 type flights struct {
 	mu   sync.Mutex
 	byID map[uint64]*exchange // by tag
@@ -28,47 +24,6 @@ func (f *flights) remove(x *exchange) {
 	f.mu.Lock()
 	delete(f.byID, x.tag)
 	f.mu.Unlock()
-}
-
-// setAside has a request count as one that waits for others of its directory.
-func (f *flights) setAside(x *exchange, aside bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	x.aside = aside
-}
-
-// in reports whether a request of a directory is without an answer that does not
-// wait for others.
-func (f *flights) in(dir fsop.Ino) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, x := range f.byID {
-		if !x.aside && (x.node == dir || x.toNode == dir) {
-			return true
-		}
-	}
-	return false
-}
-
-// over returns what tells whether those requests that are without an answer now have
-// theirs, or wait for others.
-func (f *flights) over(which func(*exchange) bool) func() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var tags []uint64
-	for tag, x := range f.byID {
-		if which(x) {
-			tags = append(tags, tag)
-		}
-	}
-	return func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return !slices.ContainsFunc(tags, func(tag uint64) bool {
-			x := f.byID[tag]
-			return x != nil && !x.aside
-		})
-	}
 }
 
 // interrupt stops a lock wait. Everything else goes on, as on a local disk:

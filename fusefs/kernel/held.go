@@ -44,15 +44,10 @@ func (l *Ledger) Forget(ino fsop.Ino) {
 func (s *server) forgotten(req fuse.Request) {
 	switch q := req.(type) {
 	case *fuse.ForgetRequest:
-		s.forget(fsop.Ino(q.Node))
+		s.ledger.Forget(fsop.Ino(q.Node))
 	case *fuse.BatchForgetRequest:
 		for _, f := range q.Forget {
-			s.forget(fsop.Ino(f.NodeID))
+			s.ledger.Forget(fsop.Ino(f.NodeID))
 		}
 	}
-}
-
-func (s *server) forget(ino fsop.Ino) {
-	s.ledger.Forget(ino)
-	s.parents.forget(ino)
 }

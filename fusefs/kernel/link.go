@@ -162,7 +162,7 @@ func (l *Link) adopt(k *message, files []*os.File) (*Mount, error) {
 	}
 	m := &Mount{
 		log: l.log, id: k.ID, dir: string(k.Dir), spec: k.Spec, link: l, resumed: true,
-		dev: files[0], fd: int(files[0].Fd()), shared: files[1], gone: make(chan struct{}),
+		dev: files[0], fd: int(files[0].Fd()), shared: files[1], gone: make(chan struct{}), names: make(chan struct{}, namesAtOnce),
 	}
 	mem, err := openMemory(int(files[1].Fd()))
 	if err == nil {

@@ -48,6 +48,7 @@ type Mount struct {
 	link     *Link
 	close    sync.Once
 	gone     chan struct{} // closed when the connection has ended
+	names    chan struct{} // a place for each name that is being dropped
 	memo     memo
 	pages    pages
 	observer Observer // nil for none
@@ -78,7 +79,7 @@ func New(o Options) (*Mount, error) {
 		}
 		o.Place = pathPlace(dir)
 	}
-	m := &Mount{log: o.Log, id: o.ID, dir: dir, spec: o.Spec, link: o.Link, fd: -1, gone: make(chan struct{})}
+	m := &Mount{log: o.Log, id: o.ID, dir: dir, spec: o.Spec, link: o.Link, fd: -1, gone: make(chan struct{}), names: make(chan struct{}, namesAtOnce)}
 	if err := m.mount(o); err != nil {
 		m.release()
 		return nil, fmt.Errorf("mount %s: %w", o.Dir, err)

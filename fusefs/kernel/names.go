@@ -22,23 +22,19 @@ func (x *exchange) lookup(q *fuse.LookupRequest) {
 	switch {
 	case errno != fsop.OK:
 	case q.Name == "..": // the way from such a handle to the root
-		x.s.parents.learn(x.node, place{parent: rep.Attrs[0].Ino})
+		x.s.parents.learn(x.node, rep.Attrs[0].Ino)
 	case rep.Attrs[0].IsDir():
-		x.found(rep.Attrs[0].Ino, q.Name)
+		x.s.parents.learn(rep.Attrs[0].Ino, x.node)
 	}
 	x.entry(rep, errno)
 }
 
 // make creates what has no contents to open.
 func (x *exchange) make(name string, mode, rdev uint32, target string) {
-	rep, errno := x.call(&fsop.Create{
+	x.entry(x.call(&fsop.Create{
 		Parent: x.node, Name: []byte(name), Mode: mode, UID: x.uid, GID: x.gid,
 		Rdev: rdev, Target: []byte(target), Excl: true,
-	})
-	if errno == fsop.OK && rep.Attrs[0].IsDir() {
-		x.s.parents.learn(rep.Attrs[0].Ino, place{x.node, name})
-	}
-	x.entry(rep, errno)
+	}))
 }
 
 func (x *exchange) mkdir(q *fuse.MkdirRequest) {
@@ -79,11 +75,9 @@ func (x *exchange) rename(name string, dir fuse.NodeID, newName string, flags ui
 	op := &fsop.Rename{
 		Parent: x.node, Name: []byte(name), NewParent: fsop.Ino(dir), NewName: []byte(newName), Flags: flags,
 	}
-	x.toNode = op.NewParent
 	rep, errno := x.call(op)
 	if errno == fsop.OK {
 		x.moved(op, rep)
-		x.s.parents.moved(op)
 	}
 	x.fail(errno)
 }

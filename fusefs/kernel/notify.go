@@ -50,6 +50,8 @@ func (m *Mount) DropAttrs(inos []fsop.Ino) {
 	}
 }
 
+const namesAtOnce = 16
+
 // DropName makes the kernel forget what a name stood for. A directory that was
 // moved through another mount must be dropped here: the kernel knows a directory
 // under one name only, and finding it under a second one while it holds the
@@ -57,14 +59,9 @@ func (m *Mount) DropAttrs(inos []fsop.Ino) {
 //
 // It blocks while a request that changes or looks up names in parent is
 // unanswered, so it is never to be called by what answers requests.
-func (m *Mount) DropName(parent fsop.Ino, name []byte) { m.notify(nameInvalidation(parent, name)) }
-
-// dropName is DropName by what answers requests, on a thread of its own.
-func (s *server) dropName(parent fsop.Ino, name []byte) {
-	_, _ = unix.Write(s.dev, nameInvalidation(parent, name)) // ENOENT: not known, as it should be
-}
-
-func nameInvalidation(parent fsop.Ino, name []byte) []byte {
+//
+// No more than namesAtOnce are waited for at once: each takes a thread of the process.
+func (m *Mount) DropName(parent fsop.Ino, name []byte) {
 	const bodySize = 16
 	n := make([]byte, outHeaderSize+bodySize, outHeaderSize+bodySize+len(name)+1)
 	native.PutUint32(n[4:], notifyInvalEntry)
@@ -72,7 +69,9 @@ func nameInvalidation(parent fsop.Ino, name []byte) []byte {
 	native.PutUint32(n[outHeaderSize+8:], uint32(len(name)))
 	n = append(append(n, name...), 0)
 	native.PutUint32(n[0:], uint32(len(n)))
-	return n
+	m.names <- struct{}{}
+	defer func() { <-m.names }()
+	m.notify(n) // ENOENT: not known, as it should be
 }
 
 // notify writes to a device that may be closed meanwhile: not to its number, which may

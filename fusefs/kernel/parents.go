@@ -6,110 +6,31 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// parentsMax bounds how many directories' places are remembered.
+// parentsMax bounds how many directories' parents are remembered.
 const parentsMax = 64 << 10
 
-// place is a name in a directory; an empty name stands for one that is not known.
-type place struct {
-	parent fsop.Ino
-	name   string
-}
-
-// parents remembers where the kernel was last told that directories are. It is a
-// hint: a directory that another node moved meanwhile is at its old place until it
-// is looked up again, which every use of its path does; what is not remembered has
-// to be asked for, or is not waited for (alias.go).
+// parents remembers where directories were last looked up, so that a listing
+// can show the inode number of ".." without asking. It is a hint: a directory
+// that another node moved meanwhile shows its old parent until it is looked up
+// again, which every use of its path does.
 type parents struct {
 	mu sync.Mutex
-	of map[fsop.Ino]place
-	at map[place]fsop.Ino // the reverse, of what has a name
-	// leaving has the places that the kernel is being told to forget.
-	leaving map[place]chan struct{}
+	of map[fsop.Ino]fsop.Ino
 }
 
-// learn notes that the kernel is told of a directory in a place.
-func (p *parents) learn(dir fsop.Ino, at place) {
+func (p *parents) learn(dir, parent fsop.Ino) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if was, ok := p.of[dir]; ok && (was == at || was.parent == at.parent && at.name == "") {
-		return
+	if p.of == nil || len(p.of) >= parentsMax {
+		p.of = map[fsop.Ino]fsop.Ino{}
 	}
-	p.put(dir, at)
+	p.of[dir] = parent
 }
 
-// stays learns a directory's place, unless the kernel knows it in another directory.
-func (p *parents) stays(dir fsop.Ino, at place) bool {
-	p.mu.Lock()
-	was := p.of[dir]
-	p.mu.Unlock()
-	if was.name != "" && was.parent != at.parent {
-		return false
-	}
-	p.learn(dir, at)
-	return true
-}
-
-func (p *parents) put(dir fsop.Ino, at place) {
-	if p.of == nil {
-		p.of, p.at = map[fsop.Ino]place{}, map[place]fsop.Ino{}
-	}
-	p.remove(dir)
-	p.remove(p.at[at]) // has left it
-	for other := range p.of {
-		if len(p.of) < parentsMax {
-			break
-		}
-		p.remove(other)
-	}
-	p.of[dir] = at
-	if at.name != "" {
-		p.at[at] = dir
-	}
-}
-
-func (p *parents) remove(dir fsop.Ino) {
-	delete(p.at, p.of[dir])
-	delete(p.of, dir)
-}
-
-// get returns where a directory is, the zero value if that is not remembered.
-func (p *parents) get(dir fsop.Ino) place {
+func (p *parents) get(dir fsop.Ino) fsop.Ino {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.of[dir]
-}
-
-// left is told that the kernel has forgotten a place where a directory was.
-func (p *parents) left(dir fsop.Ino, old place) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.leaving, old)
-	if p.of[dir] == old {
-		p.remove(dir)
-	}
-}
-
-// forget is told that the kernel does not know a directory any more.
-func (p *parents) forget(dir fsop.Ino) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.remove(dir)
-}
-
-// moved follows what the kernel does with its names after a rename.
-func (p *parents) moved(o *fsop.Rename) {
-	from, to := place{o.Parent, string(o.Name)}, place{o.NewParent, string(o.NewName)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a, b := p.at[from], p.at[to]
-	p.remove(a)
-	p.remove(b)
-	if a != 0 {
-		p.put(a, to)
-	}
-	if b != 0 && o.Flags&fsop.RenameExchange != 0 {
-		p.put(b, from)
-	}
 }
 
 // parent is the inode number that ".." shows.
@@ -117,8 +38,8 @@ func (x *exchange) parent() fsop.Ino {
 	if x.node == fsop.Root {
 		return fsop.Root
 	}
-	if at := x.s.parents.get(x.node); at.parent != 0 {
-		return at.parent
+	if p := x.s.parents.get(x.node); p != 0 {
+		return p
 	}
 	rep, errno := x.call(&fsop.Lookup{Parent: x.node, Name: []byte("..")})
 	if errno != fsop.OK {
