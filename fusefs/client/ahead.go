@@ -325,7 +325,9 @@ func (s *Session) appliedTo(through, index uint64) {
 			s.retire(c, index)
 		}
 	}
-	a.done = max(a.done, through)
+	if through > a.done {
+		a.done, s.mu.progress = through, s.cfg.Clock.Mono()
+	}
 	s.settleWaiters()
 	s.sendSoon()
 }

@@ -94,7 +94,9 @@ func (s *Session) enter(req *fsop.Request, weight int64, deadline time.Duration)
 		select {
 		case <-left:
 		case <-late:
-			return s.noQuorum()
+			if late = nil; !s.goesOn(&deadline) {
+				return s.noQuorum()
+			}
 		}
 	}
 }
@@ -106,12 +108,18 @@ func (s *Session) acquire(weight int64, deadline time.Duration) bool {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if late := s.late(deadline); late != nil {
+	if deadline != 0 {
 		go func() {
-			select {
-			case <-late:
-				cancel()
-			case <-ctx.Done():
+			defer cancel()
+			for {
+				select {
+				case <-s.late(deadline):
+					if !s.goesOn(&deadline) {
+						return
+					}
+				case <-ctx.Done():
+					return
+				}
 			}
 		}()
 	}

@@ -10,9 +10,10 @@ import (
 
 // change does a mutation ahead of the log if it can, after waiting for room in
 // the queue if it must. All that it waits for together takes no longer than the
-// quorum wait.
+// quorum wait, or than that after the log last took something of this session: a slow
+// quorum is not a lost one.
 func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
-	deadline := cmp.Or(req.Deadline, s.deadline())
+	deadline := s.prolonged(cmp.Or(req.Deadline, s.deadline()))
 	for {
 		rep, v := s.tryAhead(req)
 		switch v {
@@ -24,7 +25,7 @@ func (s *Session) change(req *fsop.Request) (*fsop.Reply, error) {
 		s.mu.Lock()
 		half := s.mu.ahead.last - uint64(s.mu.ahead.ops)/2
 		s.mu.Unlock()
-		if s.drain(context.Background(), half, deadline) != nil {
+		if s.drain(context.Background(), half, deadline) != nil && !s.goesOn(&deadline) {
 			return nil, s.noQuorum()
 		}
 	}

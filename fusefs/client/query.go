@@ -122,6 +122,28 @@ func (s *Session) deadline() time.Duration {
 	return s.cfg.Clock.Mono() + s.cfg.QuorumWait
 }
 
+// prolonged is a deadline for what waits for others of this session: they may take
+// their time while the log takes them.
+func (s *Session) prolonged(deadline time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prolong(deadline)
+}
+
+// prolong is prolonged; the lock is held.
+func (s *Session) prolong(deadline time.Duration) time.Duration {
+	if deadline == 0 {
+		return 0
+	}
+	return max(deadline, s.mu.progress+s.cfg.QuorumWait)
+}
+
+// goesOn reports whether a wait that has come to its deadline is given another one.
+func (s *Session) goesOn(deadline *time.Duration) bool {
+	*deadline = s.prolonged(*deadline)
+	return *deadline > s.cfg.Clock.Mono()
+}
+
 // late tells when a deadline has passed; nil: never.
 func (s *Session) late(deadline time.Duration) <-chan time.Time {
 	if deadline == 0 {
@@ -135,13 +157,14 @@ func (s *Session) noQuorum() error {
 	return fsop.Fail(fsop.NoQuorum, "no quorum answered in %v", s.cfg.QuorumWait)
 }
 
-// janitor gives up what has waited for longer than the quorum wait.
+// janitor gives up what has waited for longer than the quorum wait. What has its place
+// in the stream waits for all before it, too.
 func (s *Session) janitor(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	late := func(c *call) bool { return c.deadline != 0 && now > c.deadline && !c.given }
+	late := func(c *call, deadline time.Duration) bool { return deadline != 0 && now > deadline && !c.given }
 	for id, c := range s.mu.pending {
-		if c.seq == 0 && late(c) {
+		if c.seq == 0 && late(c, c.deadline) {
 			delete(s.mu.pending, id)
 			c.given = true
 			c.err = s.noQuorum()
@@ -149,7 +172,7 @@ func (s *Session) janitor(now time.Duration) {
 		}
 	}
 	for _, c := range s.mu.window {
-		if late(c) {
+		if late(c, s.prolong(c.deadline)) {
 			s.giveUp(c, fsop.Fail(fsop.Uncertain, "no quorum answered in %v; it may still have happened", s.cfg.QuorumWait))
 		}
 	}

@@ -137,6 +137,7 @@ type Session struct {
 		owner     string        // of the volume, when that is why
 		lost      uint64        // sessions lost so far
 		tries     uint64        // to attach
+		progress  time.Duration // when (Mono) the log last took something of this session
 		untold    bool          // work was lost, and whoever syncs all has not been told
 	}
 }
@@ -209,7 +210,7 @@ func (s *Session) Call(ctx context.Context, req *fsop.Request) (*fsop.Reply, err
 	if rep, ok := s.TryCall(req); ok {
 		return rep, nil
 	}
-	deadline := cmp.Or(req.Deadline, s.deadline())
+	deadline := s.prolonged(cmp.Or(req.Deadline, s.deadline()))
 	return s.asked(false, func() (*fsop.Reply, error) {
 		if rep := s.readAhead(ctx, req, deadline); rep != nil {
 			return rep, nil

@@ -70,6 +70,43 @@ func TestCrowdGivesUpInTime(t *testing.T) {
 	m.ok(&fsop.Write{Ino: file, Data: data}) // nobody has kept any room
 }
 
+// TestSlowQuorumIsWaitedFor has writes wait for room for longer than the quorum wait,
+// while the log takes some of them all the time.
+func TestSlowQuorumIsWaitedFor(t *testing.T) {
+	w := newWorld(t, 1)
+	w.orderly = true
+	m, _, file := patient(t, w)
+	w.hold()
+	data := make([]byte, 128<<10)
+	start := time.Now()
+	var all sync.WaitGroup
+	for i := range uint64(120) { // 29 at a time
+		all.Go(func() {
+			_, err := m.Call(t.Context(), &fsop.Request{Tag: 100 + i, Op: &fsop.Write{Ino: file, Offset: i << 17, Data: data}})
+			m.Finish(100 + i)
+			if err != nil {
+				t.Errorf("write %d after %v: %v", i, time.Since(start), err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for slow := time.NewTicker(quorumWait / 2); ; {
+		select {
+		case <-slow.C:
+			w.release(w.inLimbo())
+			continue
+		case <-done:
+		}
+		slow.Stop()
+		break
+	}
+	if took := time.Since(start); took < quorumWait {
+		t.Errorf("it took only %v", took)
+	}
+	w.goOn()
+}
+
 // TestFullQueueGivesUpInTime waits for room in the queue.
 func TestFullQueueGivesUpInTime(t *testing.T) {
 	w := newWorld(t, 1)
@@ -139,16 +176,24 @@ func TestRepeatedGivesUpInTime(t *testing.T) {
 }
 
 // TestLateRequestIsNotDone asks for a change on behalf of a request that has waited for
-// too long already.
+// too long already, while the log took nothing.
 func TestLateRequestIsNotDone(t *testing.T) {
 	w := newWorld(t, 1)
 	w.orderly = true
 	m, _, file := patient(t, w)
-	late := &fsop.Request{Op: &fsop.Write{Ino: file, Data: []byte("late")}, Deadline: m.Deadline() - quorumWait}
+	w.hold()
+	late := &fsop.Request{Op: &fsop.Write{Ino: file, Data: []byte("late")}, Deadline: m.Deadline()}
+	givesUp(t, "a write", func() error {
+		_, err := m.Call(t.Context(), &fsop.Request{Op: &fsop.Write{Ino: file, Data: []byte("before")}})
+		return err
+	})
+	late.Deadline = min(late.Deadline, m.Deadline()-quorumWait)
 	if _, err := m.Call(t.Context(), late); fsop.CodeOf(err) != fsop.NoQuorum {
 		t.Errorf("%v", err)
 	}
-	if got := m.ok(&fsop.GetAttr{Ino: file}).Attrs[0].Size; got != 0 {
-		t.Errorf("size %d", got)
+	w.goOn()
+	await(t, "what was asked for before is done", func() bool { return m.ok(&fsop.GetAttr{Ino: file}).Attrs[0].Size == 6 })
+	if got := m.ok(&fsop.Read{Ino: file, Length: 6}).Data; string(got) != "before" {
+		t.Errorf("it has %q", got)
 	}
 }
