@@ -157,7 +157,7 @@ func (f *Fleet) output(who string, cmd *exec.Cmd) ([]byte, error) {
 		return nil, err
 	}
 	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return out.Bytes(), fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	return out.Bytes(), nil
 }
