@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"testing"
@@ -24,7 +25,6 @@ type server struct {
 	mu      sync.Mutex
 	failing func(o metav1.ListOptions, list bool) error
 	calls   []time.Time
-	version string
 	watcher *watch.FakeWatcher
 }
 
@@ -158,7 +158,7 @@ func TestAnswersArePassedOn(t *testing.T) {
 	}{
 		"expired watch":         {expired, false, false},
 		"expired list":          {expired, true, false},
-		"gone":                  {apierrors.NewGone("gone"), false, false},
+		"gone":                  {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonGone}}, false, false},
 		"a future":              {future, true, false},
 		"no such rights":        {apierrors.NewForbidden(apischema.GroupResource{}, "", errors.New("no")), true, false},
 		"no lists by watch":     {apierrors.NewInvalid(apischema.GroupKind{}, "", nil), false, true},

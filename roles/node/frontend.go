@@ -193,8 +193,8 @@ func translate(err error) error {
 }
 
 // refreshEvery is how often the credentials of what is mounted are brought up to
-// date; they are renewed at half of their life, the shortest of which is a day. It is tried
-// again after refreshAgain when not all could be.
+// date; they are renewed at half of their life, the shortest of which is a day. When not
+// all could be, it is tried again after refreshAgain, and twice as long each time.
 const (
 	refreshEvery = 10 * time.Minute
 	refreshAgain = 15 * time.Second
@@ -203,10 +203,14 @@ const (
 // refresh hands renewed credentials to the owner until ctx ends. Without the API
 // the old ones last for at least half of their life.
 func (f *frontend) refresh(ctx context.Context) error {
+	again := refreshAgain
 	for {
 		pause := refreshEvery
-		if !f.refreshAll(ctx) {
-			pause = refreshAgain
+		if f.refreshAll(ctx) {
+			again = refreshAgain
+		} else {
+			pause = again
+			again = min(2*again, refreshEvery)
 		}
 		select {
 		case <-ctx.Done():

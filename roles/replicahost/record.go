@@ -40,6 +40,9 @@ const recordVersion = 1
 // recordBytesMost bounds a record's file.
 const recordBytesMost = 64 << 10
 
+// errNewer is the error of a record that a newer release has written.
+var errNewer = errors.New("record is of a newer release")
+
 func decodeRecord(b []byte) (*Record, error) {
 	if len(b) > recordBytesMost {
 		return nil, fmt.Errorf("record of more than %d bytes", recordBytesMost)
@@ -49,6 +52,8 @@ func decodeRecord(b []byte) (*Record, error) {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	switch {
+	case r.Version > recordVersion:
+		return nil, fmt.Errorf("%w: it has version %d, this program knows %d", errNewer, r.Version, recordVersion)
 	case r.Version != recordVersion:
 		return nil, fmt.Errorf("record has version %d, this program knows %d", r.Version, recordVersion)
 	case r.Assignment.Volume == "" || strings.Contains(r.Assignment.Volume, "/") || r.Assignment.Index < 1 || r.Assignment.Incarnation < 1:
@@ -81,7 +86,8 @@ func (s *store) path(key string) string {
 }
 
 // load reads every record. What one that can't be read says is not known, and must not be forgotten: it stands for a
-// replica that was initialised, and is not served. bad has the reasons.
+// replica that was initialised, and is not served. bad has the reasons. A record of a newer release is an error: then it is
+// the program that is wrong here, and must not get to the next node.
 func (s *store) load() (all map[string]*Record, bad []error, err error) {
 	names, err := os.ReadDir(filepath.Join(s.dir, replicasFolder))
 	if err != nil {
@@ -96,6 +102,9 @@ func (s *store) load() (all map[string]*Record, bad []error, err error) {
 		r, err := s.read(key)
 		if err != nil {
 			err = fmt.Errorf("host state %s: %w", s.path(key), err)
+			if errors.Is(err, errNewer) {
+				return nil, nil, err
+			}
 			bad = append(bad, err)
 			a, ok := keyed(key)
 			if !ok {

@@ -2,6 +2,7 @@ package replicahost
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -71,6 +72,15 @@ func TestKeyed(t *testing.T) {
 	}
 }
 
+// TestRecordOfNewerRelease: the host does not start beside what a newer release has written, so that a rollback ends with the first node.
+func TestRecordOfNewerRelease(t *testing.T) {
+	h := seatedHost(t, bound{}, 1)
+	must(t, os.WriteFile(h.store.path("v2-r1.1"), []byte(`{"version":2}`), 0o600))
+	if err := h.resume(t.Context()); !errors.Is(err, errNewer) || !strings.Contains(err.Error(), "v2-r1.1.json") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestOneUnreadableRecord has one of two records be damaged: the other replica starts, and the damaged one's says why it doesn't (D13). It is
 // never served, and its file stays, until its volume asks for its release.
 func TestOneUnreadableRecord(t *testing.T) {
@@ -80,7 +90,7 @@ func TestOneUnreadableRecord(t *testing.T) {
 	must(t, h.store.save(&Record{
 		Assignment: Assignment{Volume: "v1", Index: 1, Incarnation: 1, Claim: "v1-r1"}, PVCUID: "uid-v1-r1", PV: "pv-v1-r1", Handle: "handle-pv-v1-r1",
 	}))
-	const damaged = `{"version":7}`
+	const damaged = `{"version":1,"assi`
 	must(t, os.WriteFile(h.store.path("v2-r1.1"), []byte(damaged), 0o600))
 	must(t, os.WriteFile(h.store.path("of-nobody"), nil, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())

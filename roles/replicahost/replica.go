@@ -66,6 +66,9 @@ func (r *replica) want(a Assignment) {
 	old := r.mu.wanted
 	a.Initialised = a.Initialised || old.Initialised
 	r.mu.done = r.mu.done && a.Release
+	if !a.Release {
+		r.mu.status.Released = nil
+	}
 	r.mu.wanted = a
 	r.mu.status.Initialized = r.mu.status.Initialized || a.Initialised
 	if old.sameWorker(&a) {
@@ -290,12 +293,12 @@ func (r *replica) again(a Assignment) error {
 
 // acknowledge says what has been let go of, unless it is asked for again.
 func (r *replica) acknowledge() {
-	if !r.wantedNow().Release {
+	r.mu.Lock()
+	if !r.mu.wanted.Release {
+		r.mu.Unlock()
 		return
 	}
-	r.say(api.ReplicaReleased, api.HostReasonReleased, "")
-	r.mu.Lock()
-	r.mu.done, r.mu.settled = r.mu.wanted.Release, true
+	r.mu.done, r.mu.settled = true, true
 	st := &r.mu.status
 	st.PVCUID, st.PV = r.record.PVCUID, r.record.PV
 	st.Released = &api.ReleaseAcknowledgement{
@@ -303,5 +306,6 @@ func (r *replica) acknowledge() {
 		Incarnation: r.record.Assignment.Incarnation, At: api.Time{Time: *r.record.Released},
 	}
 	r.mu.Unlock()
+	r.say(api.ReplicaReleased, api.HostReasonReleased, "")
 	r.host.tell(r.volume)
 }
