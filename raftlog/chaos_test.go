@@ -173,6 +173,53 @@ func TestLaggingMemberIsFedFromTheJournal(t *testing.T) {
 	}
 }
 
+// TestJournalIsKeptForASlowMember has a member that is heard of lack more than lies between
+// two checkpoints: the journal is kept for it, while there is room.
+func TestJournalIsKeptForASlowMember(t *testing.T) {
+	c := newCluster(t, 7, 3)
+	c.limits.CheckpointBytes, c.limits.JournalBytes = 128<<10, 2<<20
+	for _, nd := range c.nodes {
+		nd.crash(disk.KeepNone)
+		nd.start()
+	}
+	lead := c.elect()
+	slow := c.nodes[0]
+	if slow == lead {
+		slow = c.nodes[1]
+	}
+	c.converge(2000)
+	at := slow.toy.snapshot().Index
+	slow.stop()
+	for i := 0; lead.toy.snapshot().Index < at+200; i++ {
+		c.propose(lead, i, fmt.Sprintf("%0*d", 1000, i))
+		for range 3 { // it is not silent for long
+			c.work(false)
+		}
+		if i > 2000 {
+			t.Fatalf("nothing is applied: %+v", lead.group.Status())
+		}
+	}
+	if s := lead.group.Status(); s.Checkpoint < at+100 || s.JournalFirst > at+1 {
+		t.Errorf("checkpoint %d, and the journal begins at %d: the member has %d", s.Checkpoint, s.JournalFirst, at)
+	}
+	slow.goOn()
+	c.converge(5000)
+	// One that is not kept up with does not fill it.
+	slow.stop()
+	at = slow.toy.snapshot().Index
+	for i := 0; lead.group.Status().JournalFirst <= at+1; i++ {
+		c.propose(lead, i, fmt.Sprintf("%0*d", 1000, i))
+		for range 3 {
+			c.work(false)
+		}
+		if i > 4000 {
+			t.Fatal("journal is not trimmed")
+		}
+	}
+	slow.goOn()
+	c.converge(20000)
+}
+
 // fall crashes a follower and moves the journal past it.
 func fall(t *testing.T, c *cluster) (lead, slow *node) {
 	t.Helper()

@@ -109,11 +109,13 @@ func (k *checkpointer) ended(meta *CheckpointMeta, oldest uint64, err error, wai
 		}
 		return
 	}
-	g.post(event{kind: eventCall, call: func(c *core) { c.checkpointNamed(meta) }})
 	k.last = max(k.last, meta.Index)
 	trim := min(oldest, meta.Index)
 	g.persister.trimTo.Store(max(trim, g.persister.trimTo.Load()))
-	g.persister.add(&journalWrite{trim: trim})
+	g.post(event{kind: eventCall, call: func(c *core) {
+		c.checkpointNamed(meta)
+		g.persister.add(&journalWrite{trim: c.spared(trim)})
+	}})
 	answerNamed(waiters, nil)
 	if !k.wanted {
 		return
@@ -143,6 +145,21 @@ func (c *core) checkpointNamed(meta *CheckpointMeta) {
 	if c.checkpoint == nil || c.checkpoint.Index < meta.Index {
 		c.checkpoint = meta
 	}
+}
+
+// spared is up to where the journal is trimmed that could be trimmed to an index. A
+// leader keeps what a slow member lacks while that leaves a quarter of the journal: a
+// checkpoint costs that member more, and its disk may have no room to receive one.
+func (c *core) spared(trim uint64) uint64 {
+	if c.role != RoleLeader || c.g.persister.log.Bytes() > c.g.cfg.Limits.JournalBytes/4*3 {
+		return trim
+	}
+	for id, p := range c.progress() {
+		if p.RecentActive && p.Match > 0 && p.Match+1 >= c.store.first && c.rebuilds.outbound[id] == nil {
+			trim = min(trim, p.Match)
+		}
+	}
+	return trim
 }
 
 // wantCheckpoint asks for a checkpoint from wherever it is called.
