@@ -17,6 +17,7 @@ type Cluster interface {
 	Secret(ctx context.Context, namespace, name string) (kube.Secret, error)
 	ApplyEndpoint(ctx context.Context, volume string, index int32, node, ip string, port int32) error
 	DeleteEndpoint(ctx context.Context, name string) error
+	Event(ctx context.Context, component string, about kube.Object, warning bool, reason, message string) error
 	ApplyReplicaStatus(ctx context.Context, v *api.ReplicatedVolume, node string, replicas, retired []api.ReplicaStatus) error
 }
 

@@ -105,6 +105,7 @@ func (h *Host) Run(ctx context.Context, volumes Volumes) error {
 	g.Add("volumes", volumes.Run)
 	g.Add("replicas", func(ctx context.Context) error { return h.reconcile(ctx, volumes) })
 	g.Add("status", h.report)
+	g.Add("events", h.tellTroubles)
 	return g.Run(ctx)
 }
 

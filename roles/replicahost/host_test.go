@@ -206,6 +206,10 @@ func stateIsLost(t *testing.T, l *lab) {
 	if _, err := os.Stat(identity); !os.IsNotExist(err) {
 		t.Errorf("identity: %v", err)
 	}
+	l.told(v, api.HostReasonStateLost, "replica 1 (life 1) on node node-lost: ")
+	n.kill() // the next one tells the same, which is one more of the same Event
+	n.start()
+	l.api.Uses(t, "tak-replicated-node", "create /events", "patch /events")
 	// Not even a host that remembers nothing, and a volume that is empty: the
 	// API knows that it has run.
 	n.kill()
@@ -231,6 +235,7 @@ func conflict(t *testing.T, l *lab) {
 	must(t, err)
 	n.start()
 	l.status(v.Name, 1, "waits for its storage", inPhase(api.ReplicaPending, api.HostReasonPublicationConflict))
+	l.told(v, api.HostReasonPublicationConflict, "somebody-else")
 	must(t, n.driver.Release(t.Context(), other))
 	l.serving(v)
 }
@@ -301,8 +306,10 @@ func bounds(t *testing.T, l *lab) {
 	if want := fmt.Sprintf("%d replicas are starting, and no more at a time", DefaultStarts); st.Message != want {
 		t.Errorf("the fifth start is told %q", st.Message)
 	}
+	l.told(fifth, api.HostReasonTooManyStarts, "4 replicas are starting")
 	sixth := l.volume("pvc-bounds-sixth", n.name)
 	l.status(sixth.Name, 1, "waits for a place", inPhase(api.ReplicaPending, api.HostReasonTooManyWorkers))
+	l.told(sixth, api.HostReasonTooManyWorkers, "this host serves 5 replicas, and no more")
 	held[vs[0].Name].Close() // one start ends, and the fifth has its turn while the others still start
 	l.serving(fifth)
 	l.serving(vs[0])

@@ -6,15 +6,17 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -132,9 +134,6 @@ type lab struct {
 	nodes   map[string]*node
 	where   map[string]string // node of each replica
 	cas     map[string]*pki.CA
-	ports   int // ranges of ports given to nodes
-	// apartment counts the labs that share the server.
-	apartment *atomic.Int64
 }
 
 type node struct {
@@ -158,7 +157,7 @@ func newLab(t *testing.T) *lab {
 	if os.Geteuid() != 0 {
 		skip(t, "needs root, to mount")
 	}
-	l := &lab{t: t, api: kubetest.Start(t), nodes: map[string]*node{}, where: map[string]string{}, cas: map[string]*pki.CA{}, apartment: new(atomic.Int64)}
+	l := &lab{t: t, api: kubetest.Start(t), nodes: map[string]*node{}, where: map[string]string{}, cas: map[string]*pki.CA{}}
 	l.http = l.api.Client()
 	var err error
 	if l.kube, err = kube.Connect(kube.Options{Kubeconfig: l.api.Kubeconfig}); err != nil {
@@ -193,12 +192,8 @@ func newLab(t *testing.T) *lab {
 func (l *lab) apart(t *testing.T) *lab {
 	d := *l
 	d.t, d.nodes, d.where, d.cas = t, map[string]*node{}, map[string]string{}, map[string]*pki.CA{}
-	d.ports = nodesMost * int(l.apartment.Add(1))
 	return &d
 }
-
-// nodesMost is how many nodes a test may have.
-const nodesMost = 4
 
 func skip(t *testing.T, why string) {
 	t.Helper()
@@ -272,13 +267,46 @@ func (l *lab) logs() string {
 	return all.String()
 }
 
-// basePort is the first port of the first node's workers.
-const basePort = 23100
+const (
+	firstPort   = 23100 // below those that the system hands out
+	lastPort    = 32767
+	portsOfNode = 10
+)
+
+// freeRange is the first of portsOfNode ports that nobody has, and that stay the test's: another run of it takes others, since
+// an abstract socket, which goes with this process, has the range's name.
+func freeRange(t *testing.T) int {
+	t.Helper()
+	for first := firstPort; first+portsOfNode-1 <= lastPort; first += portsOfNode {
+		name, err := net.Listen("unix", fmt.Sprintf("@tak-replicahost-test-%d", first))
+		if err != nil {
+			continue
+		}
+		if !allFree(first, portsOfNode) {
+			name.Close()
+			continue
+		}
+		t.Cleanup(func() { name.Close() })
+		return first
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func allFree(first, count int) bool {
+	for port := first; port < first+count; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return false
+		}
+		l.Close()
+	}
+	return true
+}
 
 func (l *lab) addNode(name string) *node {
 	l.t.Helper()
-	n := &node{lab: l, name: name, dir: filepath.Join(l.dir, name), port: basePort + 10*l.ports}
-	l.ports++
+	n := &node{lab: l, name: name, dir: filepath.Join(l.dir, name), port: freeRange(l.t)}
 	l.nodes[name] = n
 	for _, d := range []string{"kubelet", "local", "consumer"} {
 		must(l.t, os.MkdirAll(filepath.Join(n.dir, d), 0o755))
@@ -286,7 +314,7 @@ func (l *lab) addNode(name string) *node {
 	n.startDriver()
 	n.cfg = hostConfig{
 		Node: name, Kubeconfig: l.account, Dir: n.dir, State: filepath.Join(n.dir, "state"), Locks: filepath.Join(n.dir, "locks"),
-		Workers: DefaultWorkers, Starts: DefaultStarts, PortFirst: n.port, PortLast: n.port + 9,
+		Workers: DefaultWorkers, Starts: DefaultStarts, PortFirst: n.port, PortLast: n.port + portsOfNode - 1,
 	}
 	return n
 }
@@ -462,6 +490,23 @@ func (l *lab) status(volume string, index int32, what string, want func(api.Repl
 		return fmt.Errorf("status is %+v", last)
 	})
 	return last
+}
+
+// told waits until an Event of the volume and one of its claim tell something.
+func (l *lab) told(v *api.ReplicatedVolume, reason, text string) {
+	l.t.Helper()
+	c := v.Spec.Claim
+	for _, about := range []kube.Object{kube.ObjectOfVolume(v), kube.ObjectOfClaim(c.Namespace, c.Name, c.UID)} {
+		l.eventually(fmt.Sprintf("%s %s is told %s", about.Kind, about.Name, reason), func() error {
+			events, err := l.kube.EventsAbout(l.t.Context(), about)
+			if slices.ContainsFunc(events, func(e kube.SeenEvent) bool {
+				return e.Warning && e.Reason == reason && strings.Contains(e.Message, text)
+			}) {
+				return nil
+			}
+			return errors.Join(fmt.Errorf("Events are %+v", events), err)
+		})
+	}
 }
 
 func inPhase(p api.ReplicaPhase, reason string) func(api.ReplicaStatus) bool {

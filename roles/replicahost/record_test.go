@@ -85,7 +85,8 @@ func TestRecordOfNewerRelease(t *testing.T) {
 // never served, and its file stays, until its volume asks for its release.
 func TestOneUnreadableRecord(t *testing.T) {
 	driver := newExclusive()
-	h := seatedHost(t, bound{}, 2)
+	cluster := &crier{Cluster: bound{}}
+	h := seatedHost(t, cluster, 2)
 	h.storage, h.cfg.ConsumerRoot = driver, t.TempDir()
 	must(t, h.store.save(&Record{
 		Assignment: Assignment{Volume: "v1", Index: 1, Incarnation: 1, Claim: "v1-r1"}, PVCUID: "uid-v1-r1", PV: "pv-v1-r1", Handle: "handle-pv-v1-r1",
@@ -108,6 +109,13 @@ func TestOneUnreadableRecord(t *testing.T) {
 	until(t, "it says why it does not start", said)
 	first, second := placedHere("v1"), placedHere("v2")
 	h.follow(ctx, []*api.ReplicatedVolume{first, second})
+	until(t, "Events tell of it", func() bool {
+		h.tellDue(ctx, time.Now())
+		return len(cluster.told) > 0
+	})
+	if len(cluster.told) != 2 || !strings.Contains(cluster.told[0], api.Kind+" v2 "+api.HostReasonRecordUnreadable) || !strings.Contains(cluster.told[1], "v2-r1.1.json") {
+		t.Errorf("told is %q", cluster.told)
+	}
 	for range 3 {
 		if got := await(t, "the other replica is tried again", driver.acquired); got != "handle-pv-v1-r1" {
 			t.Fatalf("acquired is %s", got)

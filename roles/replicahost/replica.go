@@ -35,6 +35,7 @@ type replica struct {
 		wanted  Assignment
 		stop    context.CancelFunc // of the present round
 		status  api.ReplicaStatus
+		trouble trouble
 		settled bool // has caught up once, or can't
 		done    bool // released
 	}
@@ -74,6 +75,7 @@ func (r *replica) want(a Assignment) {
 	if old.sameWorker(&a) {
 		return
 	}
+	r.mu.trouble.over()
 	if r.mu.stop != nil {
 		r.mu.stop()
 	}
@@ -154,6 +156,7 @@ func (r *replica) sit(ctx context.Context) bool {
 	r.stuck(pending(api.HostReasonTooManyWorkers, "this host serves %d replicas, and no more", r.host.workers.all))
 	select {
 	case <-r.seat.granted:
+		r.overcome()
 		return true
 	case <-ctx.Done():
 		return false
@@ -299,6 +302,7 @@ func (r *replica) acknowledge() {
 		return
 	}
 	r.mu.done, r.mu.settled = true, true
+	r.mu.trouble.over()
 	st := &r.mu.status
 	st.PVCUID, st.PV = r.record.PVCUID, r.record.PV
 	st.Released = &api.ReleaseAcknowledgement{

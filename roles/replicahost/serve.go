@@ -67,10 +67,15 @@ func (r *replica) unreadable() *obstacle {
 
 // open starts the worker, one of few that start at a time.
 func (r *replica) open(ctx context.Context, a *Assignment, cfg worker.Config) *obstacle {
+	waited := false
 	if !r.host.starts.take(ctx, func() {
+		waited = true
 		r.stuck(pending(api.HostReasonTooManyStarts, "%d replicas are starting, and no more at a time", cap(r.host.starts)))
 	}) {
 		return stopped
+	}
+	if waited {
+		r.overcome()
 	}
 	starting := true
 	started := func() {

@@ -67,7 +67,13 @@ func (r *replica) note(phase api.ReplicaPhase, reason, message string) bool {
 	return true
 }
 
-func (r *replica) stuck(o *obstacle) { r.say(o.phase, o.reason, o.message) }
+// stuck says what the replica does not get on for.
+func (r *replica) stuck(o *obstacle) {
+	r.mu.Lock()
+	r.mu.trouble.met(o, time.Now())
+	r.mu.Unlock()
+	r.say(o.phase, o.reason, o.message)
+}
 
 // snapshot is the state as it is now.
 func (r *replica) snapshot() api.ReplicaStatus {
@@ -97,8 +103,11 @@ func (r *replica) follow(ctx context.Context, addr string, report func() worker.
 	}
 }
 
-// running says how a worker that listens is.
+// running says how a worker that listens is. One that is rebuilt or served is in no trouble.
 func (r *replica) running(addr string, rep worker.Report) {
+	if rep.Rebuild != nil || rep.Serving && !rep.Fenced && rep.Coordinator != 0 {
+		r.overcome()
+	}
 	switch {
 	case rep.Rebuild != nil && rep.Rebuild.Index == 0: // nothing of it has come
 		r.say(api.ReplicaPending, api.HostReasonWaitingForCheckpoint, "waits for a checkpoint: the coordinator's host takes it, or sends as many as it may (--max-rebuilds)")
