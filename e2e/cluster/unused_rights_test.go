@@ -3,98 +3,21 @@
 package cluster
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"tak-os.org/tak-replicated/kube/kubetest"
 )
 
 // rightsNeed are the scenarios that together use every right.
 var rightsNeed = []string{"TestGettingStarted", "TestReadWriteOnce", "TestDelete", "TestRetain", "TestPowerCut", "TestReplaceLost", "TestNodeDeleted", "TestPerNode", "TestPodRuntime"}
 
-// spareRights are granted though the scenarios need not use them, each for a reason.
-var spareRights = map[string]string{
-	"tak-replicated-local get /persistentvolumeclaims":                "a claim is given back to the scheduler when its node has no room",
-	"tak-replicated-local update /persistentvolumeclaims":             "the same",
-	"tak-replicated-local patch /events":                              "an Event that is told again",
-	"tak-replicated-manager patch /events":                            "the same",
-	"tak-replicated-local delete storage.k8s.io/csistoragecapacities": "the capacity of a class that is gone",
-	"tak-replicated-manager update /secrets":                          "credentials are renewed after half a day",
-	"tak-replicated-node create /events":                              "a mount that is broken",
-	"tak-replicated-node patch /events":                               "the same, again",
-	"tak-replicated-per-node get /pods":                               "a hold from before a reboot",
-	"tak-replicated-per-node patch /events":                           "a Pod that is refused again",
-}
-
-// asked is one thing that an account asked for.
-type asked struct{ account, verb, group, resource, namespace string }
-
-func (a asked) String() string {
-	return fmt.Sprintf("%s %s %s/%s", a.account, a.verb, a.group, a.resource)
-}
-
-// auditEvent is what of an event of the API server's audit log matters here.
-type auditEvent struct {
-	Stage, Verb              string
-	RequestReceivedTimestamp time.Time
-	User                     struct{ Username string }
-	ObjectRef                *struct{ Resource, Subresource, APIGroup, Namespace, Name string }
-	ResponseStatus           *struct{ Code int }
-	Annotations              map[string]string
-}
-
-// unauthorised says that the account has no such right. That a namespace is being deleted is refused, too, and is no matter of rights.
-func (e *auditEvent) unauthorised() bool {
-	return e.ResponseStatus != nil && e.ResponseStatus.Code == 403 && e.Annotations["authorization.k8s.io/decision"] != "allow"
-}
-
-const accountPrefix = "system:serviceaccount:kube-system:"
-
-// audited is what the product's accounts asked for until the product was uninstalled: what they were given, and what they were refused.
-func audited(t *testing.T) (given, refused map[asked]int) {
-	t.Helper()
-	f, err := os.Open(setup.lab.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	given, refused = map[asked]int{}, map[asked]int{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e auditEvent
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue // the last line may be under way
-		}
-		account, ours := strings.CutPrefix(e.User.Username, accountPrefix+"tak-")
-		if !ours || e.ObjectRef == nil || !setup.ended.IsZero() && e.RequestReceivedTimestamp.After(setup.ended) {
-			continue
-		}
-		a := asked{"tak-" + account, e.Verb, e.ObjectRef.APIGroup, e.ObjectRef.Resource, e.ObjectRef.Namespace}
-		if e.ObjectRef.Subresource != "" {
-			a.resource += "/" + e.ObjectRef.Subresource
-		}
-		if e.unauthorised() {
-			refused[a]++
-		} else {
-			given[a]++
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return given, refused
-}
-
 // granted is every right that the manifests give, in the namespace of its Role; none for all.
-func granted(t *testing.T) map[asked]bool {
+func granted(t *testing.T) map[kubetest.Asked]bool {
 	t.Helper()
 	objects := slices.Concat(build(t, manifests), build(t, manifests+"/overlays/pod-runtime"))
 	rules := map[string][]rbacv1.PolicyRule{}
@@ -106,13 +29,13 @@ func granted(t *testing.T) map[asked]bool {
 			rules["Role/"+r.Namespace+"/"+r.Name] = r.Rules
 		}
 	}
-	all := map[asked]bool{}
+	all := map[kubetest.Asked]bool{}
 	add := func(subject rbacv1.Subject, namespace, role string) {
 		for _, r := range rules[role] {
 			for _, g := range r.APIGroups {
 				for _, resource := range r.Resources {
 					for _, v := range r.Verbs {
-						all[asked{subject.Name, v, g, resource, namespace}] = true
+						all[kubetest.Asked{Account: subject.Name, Verb: v, Group: g, Resource: resource, Namespace: namespace}] = true
 					}
 				}
 			}
@@ -133,7 +56,7 @@ func granted(t *testing.T) map[asked]bool {
 }
 
 // TestUnusedRights compares what the manifests grant with what the accounts asked for in the scenarios before: no right is
-// there that nobody uses, and none was missing.
+// there that nobody uses, here or in a test of its own with an audit log (usedElsewhere), and none was missing.
 func TestUnusedRights(t *testing.T) {
 	ours(t)
 	for _, name := range rightsNeed {
@@ -141,28 +64,32 @@ func TestUnusedRights(t *testing.T) {
 			t.Skipf("%s did not run: what it uses would be taken for unused", name)
 		}
 	}
-	given, refused := audited(t)
+	// Until the product was uninstalled.
+	given, refused, err := kubetest.Audit(setup.lab.AuditLog(), setup.ended)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for a, times := range refused {
-		t.Errorf("refused %d times: %s in namespace %q", times, a, a.namespace)
+		t.Errorf("refused %d times: %s", times, a)
 	}
 	rights := granted(t)
 	for r := range rights {
 		// A watch begins with a list where the API server does not stream one.
 		watch := r
-		watch.verb = "watch"
-		if r.verb == "list" && given[watch] > 0 {
+		watch.Verb = "watch"
+		if r.Verb == "list" && given[watch] > 0 {
 			delete(rights, r)
 		}
 	}
 	for a := range given {
 		// A right of all namespaces is used in one of them.
 		delete(rights, a)
-		a.namespace = ""
+		a.Namespace = ""
 		delete(rights, a)
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(rights), func(a, b asked) int { return strings.Compare(a.String()+a.namespace, b.String()+b.namespace) }) {
-		if _, spare := spareRights[a.String()]; !spare {
-			t.Errorf("granted and not used: %s in namespace %q", a, a.namespace)
+	for _, a := range slices.SortedFunc(maps.Keys(rights), func(a, b kubetest.Asked) int { return strings.Compare(a.String(), b.String()) }) {
+		if _, elsewhere := usedElsewhere[a.String()]; !elsewhere {
+			t.Errorf("granted and not used: %s", a)
 		}
 	}
 }

@@ -130,8 +130,11 @@ func (s *Server) start() error {
 
 // StartAPI starts the API server after StopAPI, and waits until it is ready.
 func (s *Server) StartAPI() error {
-	var err error
-	s.api, err = s.run("apiserver", "kube-apiserver", "--etcd-servers", s.tcp,
+	audit, err := s.auditArgs()
+	if err != nil {
+		return err
+	}
+	s.api, err = s.run("apiserver", append([]string{"kube-apiserver", "--etcd-servers", s.tcp,
 		"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(s.port), "--advertise-address", "127.0.0.1",
 		"--tls-cert-file", s.pki.file("apiserver.crt"), "--tls-private-key-file", s.pki.file("apiserver.key"), "--client-ca-file", s.pki.file("ca.crt"),
 		"--service-cluster-ip-range", "10.96.0.0/16", "--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
@@ -141,7 +144,7 @@ func (s *Server) StartAPI() error {
 		"--disable-admission-plugins", "ServiceAccount,StorageObjectInUseProtection", "--profiling=false",
 		// Nobody has to be kept from asking too much. And with a cache each list waits until that has heard of the newest
 		// change, a tenth of a second perhaps.
-		"--enable-priority-and-fairness=false", "--watch-cache=false")
+		"--enable-priority-and-fairness=false", "--watch-cache=false"}, audit...)...)
 	if err != nil {
 		return err
 	}

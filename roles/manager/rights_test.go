@@ -25,33 +25,23 @@ func (w *world) restricted(files ...string) *manager {
 	return m
 }
 
-// TestPodRuntimeRights takes a volume from worker Pods to the hosts and to its end, with what the component for worker Pods
-// grants beside the base.
-func TestPodRuntimeRights(t *testing.T) {
-	w := newWorld(t, 2)
-	w.pods = true
-	m := w.restricted("base/rbac-manager.yaml", "components/pod-runtime/rbac.yaml")
-	m.cfg.Runtime = runtimePod
-	v, _ := w.provision(m, 1)
-	later := m.now
-	m.now = func() time.Time { return later().Add(46 * 24 * time.Hour) } // certificates are renewed
-	_, err := m.reconcile(t.Context(), v.Name)
-	w.must(err)
-	w.askTransition(v, api.RuntimeShared, 0)
-	w.settle(m, v.Name, transitionReason(api.ReasonDone))
-	w.destroy(m, v.Name)
-	if _, err := m.kube.SecretsOf(t.Context(), w.k.Namespace(), v.Name); !kube.Forbidden(err) {
-		t.Errorf("secrets of the driver's namespace can be listed: %v", err)
-	}
-}
-
 // TestRights runs a volume's whole life with exactly the rights of the manager's
-// account in the manifests.
+// account in the manifests: a refused claim is told so again, and credentials are renewed.
+// It comes before the test that gives the account more.
 func TestRights(t *testing.T) {
 	w := newWorld(t, 2)
 	m := w.restricted("base/rbac-manager.yaml")
 	w.must(m.kube.CheckSchema(t.Context()))
 	w.must(m.sweep(t.Context()))
+	clock := m.now
+	refused := w.request(4)
+	for _, after := range []time.Duration{0, tellAgainAfter + time.Second} {
+		m.now = func() time.Time { return clock().Add(after) }
+		if _, err := m.begin(t.Context(), refused); err == nil {
+			t.Error("two nodes are enough for four replicas")
+		}
+	}
+	w.c.DeleteClaim(refused.ClaimName)
 	r := w.request(2)
 	v, err := m.begin(t.Context(), r)
 	w.must(err)
@@ -70,6 +60,10 @@ func TestRights(t *testing.T) {
 		v, err = w.k.Volume(t.Context(), r.Name)
 		w.must(err)
 	}
+	m.now = func() time.Time { return clock().Add(46 * 24 * time.Hour) } // certificates are renewed
+	pass()
+	v, err = w.k.Volume(t.Context(), r.Name)
+	w.must(err)
 	w.must(m.requestReclaim(t.Context(), v, api.ReclaimDeleteVolume))
 	for range 20 {
 		if _, err := w.k.Volume(t.Context(), r.Name); kube.NotFound(err) {
@@ -86,4 +80,26 @@ func TestRights(t *testing.T) {
 	if _, err := m.kube.SecretsOf(t.Context(), "default", r.Name); !kube.Forbidden(err) {
 		t.Errorf("secrets of other namespaces: %v", err)
 	}
+	w.c.Uses(t, "tak-replicated-manager", "patch /events", "update /secrets in tak-replicated-trust")
+}
+
+// TestPodRuntimeRights takes a volume from worker Pods to the hosts and to its end, with what the component for worker Pods
+// grants beside the base.
+func TestPodRuntimeRights(t *testing.T) {
+	w := newWorld(t, 2)
+	w.pods = true
+	m := w.restricted("base/rbac-manager.yaml", "components/pod-runtime/rbac.yaml")
+	m.cfg.Runtime = runtimePod
+	v, _ := w.provision(m, 1)
+	later := m.now
+	m.now = func() time.Time { return later().Add(46 * 24 * time.Hour) } // certificates are renewed
+	_, err := m.reconcile(t.Context(), v.Name)
+	w.must(err)
+	w.askTransition(v, api.RuntimeShared, 0)
+	w.settle(m, v.Name, transitionReason(api.ReasonDone))
+	w.destroy(m, v.Name)
+	if _, err := m.kube.SecretsOf(t.Context(), w.k.Namespace(), v.Name); !kube.Forbidden(err) {
+		t.Errorf("secrets of the driver's namespace can be listed: %v", err)
+	}
+	w.c.Uses(t, "tak-replicated-manager", "update /secrets in kube-system")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -283,7 +284,46 @@ func TestRole(t *testing.T) {
 	n.unpublish(t, "watched", one)
 	must(a.deletePV("watched"))
 	n.awaitGone(t, "watched")
+
+	// A hold from before a reboot lasts as long as its Pod.
+	must(a.createPV("rebooted", "rebooted"))
+	must(n.publish(t, "rebooted", one))
+	n.reboot(t, "rebooted", one)
+	if err := n.publish(t, "rebooted", two); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the Pod of before the reboot is there: %v", err)
+	}
+	_, err = a.do(http.MethodDelete, podsPath+"/one?gracePeriodSeconds=0", "application/json", "")
+	must(err)
+	must(n.publish(t, "rebooted", two))
+	n.unpublish(t, "rebooted", two)
 	n.end(t)
+	a.Uses(t, "tak-replicated-per-node", "get /pods", "patch /events")
+}
+
+// reboot starts the role again as after a reboot: a Pod's mount is gone, and the hold is of another boot.
+func (n *node) reboot(t *testing.T, handle string, p driver.Pod) {
+	t.Helper()
+	n.end(t)
+	if err := unix.Unmount(n.target(p), 0); err != nil {
+		t.Fatal(err)
+	}
+	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(n.dir, "root/records", handle)
+	record, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Replace(string(record), strings.TrimSpace(string(now)), "00000000-0000-0000-0000-000000000000", 1)
+	if before == string(record) {
+		t.Fatalf("the record does not name the boot: %s", record)
+	}
+	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
 }
 
 // TestRefusedConfigurations: one line, with the flag.
