@@ -8,16 +8,22 @@ import (
 	"time"
 )
 
-// apiAway is how long API server and manager are away.
-const apiAway = 60 * time.Second
+const (
+	// apiAway is how long API server and manager are away.
+	apiAway = 4 * time.Minute
+	// asBeforeWithin is how soon after their return, and that of a node, claims are provisioned and reclaimed.
+	asBeforeWithin = 3 * time.Minute
+)
 
-// TestControlPlaneAway stops API server and manager: mounts go on, and fail over when the coordinator's node loses its
-// power in the meantime. On return all settles.
+// TestControlPlaneAway stops API server and manager for minutes: mounts go on, and fail over when the coordinator's node loses its
+// power in the meantime. On return all settles: a claim is provisioned, and another's volume reclaimed.
 func TestControlPlaneAway(t *testing.T) {
 	ours(t)
 	ns := namespace(t, "control")
 	volume, pods := writers(t, ns)
 	victim := coordinator(t, volume)
+	apply(t, claim(ns, "old", "tak-replicated", "ReadWriteMany"))
+	old := volumeOf(t, ns, "old")
 
 	must(t, "-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=0")
 	t.Cleanup(func() {
@@ -50,6 +56,14 @@ func TestControlPlaneAway(t *testing.T) {
 	}
 	startNode()
 	must(t, "-n", "kube-system", "scale", "deployment", "tak-replicated-manager", "--replicas=2")
+	back := time.Now()
+	must(t, "-n", ns, "delete", "pvc", "old", "--wait=false")
+	apply(t, claim(ns, "new", "tak-replicated", "ReadWriteMany"))
+	volumeOf(t, ns, "new")
+	gone(t, old)
+	if took := time.Since(back); took > asBeforeWithin {
+		t.Errorf("a claim was provisioned and another reclaimed after %s, later than after %s", took, asBeforeWithin)
+	}
 	inSync(t, volume)
 	names := readers(t, ns)
 	for n, p := range pods {

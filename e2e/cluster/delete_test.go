@@ -112,7 +112,7 @@ func TestDeleteWithNodeAway(t *testing.T) {
 }
 
 // TestRetain keeps a volume whose claim is gone, binds it again by its handle, and destroys it by deleting its PersistentVolume with
-// reclaim policy Delete.
+// reclaim policy Delete. Another, which no PersistentVolume names any more, is destroyed by the operator's command.
 func TestRetain(t *testing.T) {
 	ns := namespace(t, "retain")
 	apply(t, class("e2e-retain", 3, "Retain"))
@@ -138,6 +138,23 @@ func TestRetain(t *testing.T) {
 	must(t, "patch", "pv", volume, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 	must(t, "-n", ns, "delete", "pod", "reader")
 	must(t, "-n", ns, "delete", "pvc", "again")
+	gone(t, volume)
+
+	apply(t, claim(ns, "kept", "e2e-retain", "ReadWriteMany"))
+	volume = volumeOf(t, ns, "kept")
+	must(t, "-n", ns, "delete", "pvc", "kept")
+	if out, err := ctl("destroy-retained", volume, "--confirm", volume); err == nil {
+		t.Errorf("a PersistentVolume still names the volume, and it is destroyed: %s", out)
+	}
+	must(t, "delete", "pv", volume)
+	if out := must(t, "-n", "kube-system", "get", "replicatedvolume", volume, "-o", "jsonpath={.metadata.deletionTimestamp}"); out != "" {
+		t.Errorf("the volume is destroyed with its PersistentVolume, which was to retain it")
+	}
+	out, err := ctl("destroy-retained", volume, "--confirm", volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out)
 	gone(t, volume)
 }
 

@@ -94,8 +94,19 @@ func gap(all []result, begin, end time.Time) (longest time.Duration, from time.T
 	return longest, from
 }
 
+// mostGrant is how many times longer than on a machine that does nothing else a pause may be, whatever the machine did: it bounds what is granted for
+// standstills and a crowd.
+const mostGrant = 2
+
+// pauseGranted is how long a pause from begin to end may be that may take pause on a machine that does nothing else, and says why.
+func pauseGranted(pause time.Duration, begin, end time.Time) (most time.Duration, why string) {
+	stood, crowd := machine.between(begin, end)
+	most = min(time.Duration(float64(pause)*crowd)+stood, mostGrant*pause)
+	return most, fmt.Sprintf("granted %.1f s for %.1f s: the machine stood still for %.1f s, crowd %.1f", most.Seconds(), pause.Seconds(), stood.Seconds(), crowd)
+}
+
 // wantSmooth asserts that a workload went on without an error and without a longer pause than it may make on a machine that does nothing else; what
-// the machine costs it comes on top.
+// the machine costs it comes on top, within bounds.
 func wantSmooth(t *testing.T, pod string, all []result, begin, end time.Time, pause time.Duration) {
 	t.Helper()
 	during := 0
@@ -109,13 +120,52 @@ func wantSmooth(t *testing.T, pod string, all []result, begin, end time.Time, pa
 		}
 	}
 	longest, from := gap(all, begin, end)
-	stood, crowd := machine.between(begin, end)
-	most := time.Duration(float64(pause)*crowd) + stood
-	t.Logf("%s: %d rounds in %.0f s, longest pause %.1f s (from %s) of %.1f s; the machine stood still for %.1f s, crowd %.1f",
-		pod, during, end.Sub(begin).Seconds(), longest.Seconds(), from.UTC().Format("15:04:05.0"), most.Seconds(), stood.Seconds(), crowd)
+	most, why := pauseGranted(pause, begin, end)
+	t.Logf("%s: %d rounds in %.0f s, longest pause %.1f s (from %s); %s",
+		pod, during, end.Sub(begin).Seconds(), longest.Seconds(), from.UTC().Format("15:04:05.0"), why)
 	if longest > most {
 		t.Errorf("%s paused for %s, longer than %s", pod, longest, most)
 	}
+}
+
+// wantResumed asserts that a workload that was cut off went on soon after, and that none of its rounds from begin on failed; but for one that says that
+// unsynced work is lost, if that may be.
+func wantResumed(t *testing.T, pod string, all []result, begin, healed time.Time, within time.Duration, mayLose bool) {
+	t.Helper()
+	var first time.Time
+	for _, r := range all {
+		if mayLose && strings.HasPrefix(r.failed, "sync ") && strings.Contains(r.failed, "input/output error") && r.at.After(begin) {
+			t.Logf("%s, round %d: %s", pod, r.n, r.failed)
+			mayLose = false
+			continue
+		}
+		if r.failed != "" && r.at.After(begin) {
+			t.Errorf("%s, round %d: %s", pod, r.n, r.failed)
+		}
+		if r.failed == "" && r.at.After(healed) && first.IsZero() {
+			first = r.at
+		}
+	}
+	took := first.Sub(healed)
+	most, why := pauseGranted(within, healed, first)
+	t.Logf("%s went on after %.1f s; %s", pod, took.Seconds(), why)
+	if first.IsZero() || took > most {
+		t.Errorf("%s went on after %s, later than after %s", pod, took, most)
+	}
+}
+
+// wroteSince says which workload had no successful round at last, or none since a time.
+func wroteSince(ns string, since time.Time, pods ...string) error {
+	for _, p := range pods {
+		all, err := results(ns, p)
+		if err != nil {
+			return err
+		}
+		if last := all[len(all)-1]; last.failed != "" || last.at.Before(since) {
+			return fmt.Errorf("%s: %+v", p, last)
+		}
+	}
+	return nil
 }
 
 // wantRecords asserts that a file has every record that was confirmed.
@@ -174,22 +224,59 @@ func inSync(t *testing.T, volume string) {
 		}
 		if want == 0 {
 			for _, s := range all {
-				want = max(want, s["commit_index"])
+				want = max(want, s.commit)
 			}
 		}
 		for name, s := range all {
-			if s["coordinator_known"] != 1 || s["applied_index"] < want || want == 0 {
-				return fmt.Errorf("%s: %v, index %.0f is wanted", name, s, want)
+			if !s.inSync(want) {
+				return fmt.Errorf("%s: %+v, index %.0f is wanted", name, s, want)
 			}
 		}
 		return nil
 	})
 }
 
+// standing is what a worker says of its replica.
+type standing struct {
+	volume          string
+	applied, commit float64
+	led             bool // it knows a coordinator
+	said            int  // how many of these it said
+}
+
+func (s standing) inSync(index float64) bool { return s.led && index > 0 && s.applied >= index }
+
 var standingMetric = regexp.MustCompile(`(?m)^tak_replicated_replica_(applied_index|commit_index|coordinator_known)\{replica="([^"]+)",volume="([^"]+)"\} (\S+)$`)
 
+// hostStandings are those of all replicas that a process serves, by replica.
+func hostStandings(at string) (map[string]standing, error) {
+	out, err := try("get", "--raw", "/api/v1/namespaces/kube-system/pods/"+at+"/proxy/metrics")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]standing{}
+	for _, m := range standingMetric.FindAllStringSubmatch(out, -1) {
+		value, err := strconv.ParseFloat(m[4], 64)
+		if err != nil {
+			return nil, err
+		}
+		s := all[m[2]]
+		s.volume, s.said = m[3], s.said+1
+		switch m[1] {
+		case "applied_index":
+			s.applied = value
+		case "commit_index":
+			s.commit = value
+		default:
+			s.led = value == 1
+		}
+		all[m[2]] = s
+	}
+	return all, nil
+}
+
 // standings are what the workers of a volume's replicas themselves say, all of them, by replica.
-func standings(v *api.ReplicatedVolume) (map[string]map[string]float64, error) {
+func standings(v *api.ReplicatedVolume) (map[string]standing, error) {
 	hosts, err := readyPods("kube-system", "csi.replicated.tak-os.org/component="+api.ComponentNode)
 	if err != nil {
 		return nil, err
@@ -198,29 +285,22 @@ func standings(v *api.ReplicatedVolume) (map[string]map[string]float64, error) {
 	for _, p := range hosts {
 		pods[p.Spec.NodeName] = p.Name
 	}
-	all := map[string]map[string]float64{}
+	all := map[string]standing{}
 	for _, r := range v.Spec.Replicas {
 		name := api.ReplicaName(v.Name, r.Index)
 		at := pods[r.Node] + ":9813"
 		if v.EffectiveRuntime() == api.RuntimePod {
 			at = name + ":9814"
 		}
-		out, err := try("get", "--raw", "/api/v1/namespaces/kube-system/pods/"+at+"/proxy/metrics")
+		served, err := hostStandings(at)
 		if err != nil {
 			return nil, err
 		}
-		all[name] = map[string]float64{}
-		for _, m := range standingMetric.FindAllStringSubmatch(out, -1) {
-			if m[2] != name || m[3] != v.Name {
-				continue
-			}
-			if all[name][m[1]], err = strconv.ParseFloat(m[4], 64); err != nil {
-				return nil, err
-			}
+		s := served[name]
+		if s.volume != v.Name || s.said != 3 {
+			return nil, fmt.Errorf("%s says %+v of replica %s", at, s, name)
 		}
-		if len(all[name]) != 3 {
-			return nil, fmt.Errorf("%s says nothing of replica %s", at, name)
-		}
+		all[name] = s
 	}
 	return all, nil
 }

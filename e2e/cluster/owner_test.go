@@ -40,14 +40,8 @@ func TestOwnerKilled(t *testing.T) {
 			t.Fatalf("these are not %d", want)
 		}
 		eventually(t, settle, "the volume is served again", func() error {
-			for _, p := range load {
-				all, err := results(ns, p)
-				if err != nil {
-					return err
-				}
-				if last := all[len(all)-1]; last.failed != "" || last.at.Before(begin.Add(time.Second)) {
-					return fmt.Errorf("%s: %+v", p, last)
-				}
+			if err := wroteSince(ns, begin.Add(time.Second), load...); err != nil {
+				return err
 			}
 			if there := serving(t, victim, true); len(there) != 2 || slices.Equal(there, killed) {
 				return fmt.Errorf("serving processes %v", there)
@@ -68,10 +62,13 @@ func TestOwnerKilled(t *testing.T) {
 }
 
 // ownerPod is the Pod of a node's mount owner.
-func ownerPod(t *testing.T, node string) (p corev1.Pod) {
+func ownerPod(t *testing.T, node string) corev1.Pod { return podOn(t, "mount-owner", node) }
+
+// podOn is the ready Pod of one of the product's components on a node.
+func podOn(t *testing.T, component, node string) (p corev1.Pod) {
 	t.Helper()
-	eventually(t, settle, "mount owner of "+node, func() error {
-		pods, err := readyPods("kube-system", "csi.replicated.tak-os.org/component=mount-owner")
+	eventually(t, settle, component+" of "+node, func() error {
+		pods, err := readyPods("kube-system", "csi.replicated.tak-os.org/component="+component)
 		if err != nil {
 			return err
 		}
@@ -105,14 +102,25 @@ func killServing(t *testing.T, node string, all bool) []string {
 // serving are the processes of a node that serve its mounts, by their numbers there; with all also the supervisor.
 func serving(t *testing.T, node string, all bool) (pids []string) {
 	t.Helper()
-	out := inNode(t, node, `for f in /proc/[0-9]*; do echo "${f#/proc/} $(tr '\0' ' ' <$f/cmdline)"; done 2>/dev/null`)
-	for line := range strings.Lines(out) {
-		w := strings.Fields(line)
-		if len(w) > 3 && strings.HasSuffix(w[1], "tak-replicated") && w[2] == "mount-owner" && w[3] == "serve" && (all || !slices.Contains(w, "--restart")) {
+	for _, w := range processes(t, node, "mount-owner", "serve") {
+		if all || !slices.Contains(w, "--restart") {
 			pids = append(pids, w[0])
 		}
 	}
 	return pids
+}
+
+// processes are those of a node that run the product's program with arguments that begin so: their number there, and their words.
+func processes(t *testing.T, node string, args ...string) (found [][]string) {
+	t.Helper()
+	out := inNode(t, node, `for f in /proc/[0-9]*; do echo "${f#/proc/} $(tr '\0' ' ' <$f/cmdline)"; done 2>/dev/null`)
+	for line := range strings.Lines(out) {
+		w := strings.Fields(line)
+		if len(w) >= 2+len(args) && strings.HasSuffix(w[1], "tak-replicated") && slices.Equal(w[2:2+len(args)], args) {
+			found = append(found, w)
+		}
+	}
+	return found
 }
 
 // inNode runs a script in a node's namespaces.

@@ -15,8 +15,8 @@ import (
 
 const perNodeRoot = "var/lib/tak-replicated/per-node/volumes/node-cache"
 
-// TestPerNode runs the per-node example: a Deployment with one Pod a node, each with a copy that outlives it, exclusion on one node, and
-// deletion on every node, also on one that was away.
+// TestPerNode runs the per-node example: a Deployment with one Pod a node, each with a copy that outlives it, exclusion on one node, its
+// PodDisruptionBudget, and deletion on every node, also on one that was away.
 func TestPerNode(t *testing.T) {
 	ns := namespace(t, "per-node")
 	b, err := os.ReadFile("../../manifests/examples/per-node.yaml")
@@ -55,8 +55,25 @@ func TestPerNode(t *testing.T) {
 	})
 	must(t, "-n", ns, "delete", "pod", "second")
 
+	// The budget lets one Pod go, and no other while that is missing.
+	must(t, "cordon", node)
+	t.Cleanup(func() { _, _ = try("uncordon", node) })
+	if err := evict(ns, seen[node]); err != nil {
+		t.Fatalf("all Pods are there, and one can't be evicted: %v", err)
+	}
+	eventually(t, time.Minute, "the evicted Pod is missing", func() error {
+		pods, err := readyPods(ns, "app=node-cache")
+		if err == nil && len(pods) != len(setup.nodes)-1 {
+			err = fmt.Errorf("%d are ready", len(pods))
+		}
+		return err
+	})
+	if err := evict(ns, seen[setup.nodes[1]]); err == nil || !strings.Contains(err.Error(), "disruption budget") {
+		t.Errorf("one Pod is missing, and the eviction of another is answered with %v", err)
+	}
+	must(t, "uncordon", node)
+
 	// A Pod that comes to a node with a copy finds it (F3).
-	must(t, "-n", ns, "delete", "pod", seen[node])
 	pods = ready(t, ns, "app=node-cache", len(setup.nodes))
 	for _, p := range pods {
 		if p.Spec.NodeName == node {
@@ -74,6 +91,13 @@ func TestPerNode(t *testing.T) {
 		return err
 	})
 	perNodeDelete(t, ns)
+}
+
+// evict asks for a Pod's eviction as a drain does.
+func evict(ns, pod string) error {
+	_, err := tryWith(fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": %q, "namespace": %q}}`, pod, ns),
+		"create", "--raw", "/api/v1/namespaces/"+ns+"/pods/"+pod+"/eviction", "-f", "-")
+	return err
 }
 
 // perNodeDelete deletes the PersistentVolume while a node is away: its copy goes when it is back.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"tak-os.org/tak-replicated/kube/api"
 )
 
 // resumeWithin is how soon writers go on after any one fault (issue of the data path: election and sessions).
@@ -40,9 +42,9 @@ func cut(t *testing.T, node string) (start func()) {
 }
 
 // writers starts a writer on each node, on one volume, and returns the volume.
-func writers(t *testing.T, ns string) (volume string, pods map[string]string) {
+func writers(t *testing.T, ns string, annotations ...string) (volume string, pods map[string]string) {
 	t.Helper()
-	apply(t, claim(ns, "data", "tak-replicated", "ReadWriteMany"))
+	apply(t, claim(ns, "data", "tak-replicated", "ReadWriteMany", annotations...))
 	volume = volumeOf(t, ns, "data")
 	pods = map[string]string{}
 	var names []string
@@ -69,20 +71,40 @@ func readers(t *testing.T, ns string) (names []string) {
 	return names
 }
 
-// TestPowerCut cuts the power of the coordinator's node and of a follower's, and gives it back: writers on the
-// other nodes go on within 5 s, and no record that was synced is lost.
+// without is a node that has no replica of a volume.
+func without(t *testing.T, volume string) string {
+	t.Helper()
+	v, err := get[api.ReplicatedVolume]("-n", "kube-system", "replicatedvolume", volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range setup.nodes {
+		if !slices.ContainsFunc(v.Spec.Replicas, func(r api.ReplicaSpec) bool { return r.Node == n }) {
+			return n
+		}
+	}
+	t.Fatalf("every node has a replica: %+v", v.Spec.Replicas)
+	return ""
+}
+
+// TestPowerCut cuts the power of the coordinator's node, of a follower's, and of one that has only an application, and gives it back: writers
+// on the other nodes go on within 5 s, and no record that was synced is lost.
 func TestPowerCut(t *testing.T) {
 	ours(t)
-	for _, role := range []string{"coordinator", "follower"} {
+	for _, role := range []string{"coordinator", "follower", "application"} {
 		t.Run(role, func(t *testing.T) {
 			ns := namespace(t, "power-"+role)
-			volume, pods := writers(t, ns)
+			copies := map[bool]string{false: "3", true: "2"}[role == "application"]
+			volume, pods := writers(t, ns, `csi.replicated.tak-os.org/replicas: "`+copies+`"`)
 			victim := coordinator(t, volume)
-			if role == "follower" {
+			switch role {
+			case "follower":
 				victim = setup.nodes[(number(victim))%len(setup.nodes)]
+			case "application":
+				victim = without(t, volume)
 			}
 			begin := time.Now()
-			t.Logf("power cut of %s, the %s's node", victim, role)
+			t.Logf("power cut of %s, the node of the %s", victim, role)
 			start := cut(t, victim)
 			time.Sleep(15 * time.Second) // what the others do in the meantime is what is measured
 			away := time.Now()
@@ -122,77 +144,4 @@ func stop(t *testing.T, ns string, pods map[string]string) {
 		args = append(args, p)
 	}
 	must(t, args...)
-}
-
-// wantReach asserts that two nodes can speak to each other, or not.
-func wantReach(t *testing.T, from, to string, want bool) {
-	t.Helper()
-	got, err := setup.lab.Reaches(t.Context(), number(from), number(to))
-	if err != nil || got != want {
-		t.Errorf("%s reaches %s: %v, %v; want %v", from, to, got, err, want)
-	}
-}
-
-// TestPartition cuts a node off, from everything and from one other node, silently: writers that reach a quorum go on.
-func TestPartition(t *testing.T) {
-	ours(t)
-	ns := namespace(t, "partition")
-	volume, pods := writers(t, ns)
-	lead := coordinator(t, volume)
-	others := slices.DeleteFunc(slices.Clone(setup.nodes), func(n string) bool { return n == lead })
-	t.Cleanup(func() { _ = setup.lab.Heal(); _ = setup.lab.Plug(number(lead)) })
-
-	t.Run("coordinator unplugged", func(t *testing.T) {
-		begin := time.Now()
-		if err := setup.lab.Unplug(number(lead)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(12 * time.Second)
-		end := time.Now()
-		if err := setup.lab.Plug(number(lead)); err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range others {
-			wantSmooth(t, pods[n], mustResults(t, ns, pods[n]), begin, end, resumeWithin)
-		}
-		cut := mustResults(t, ns, pods[lead])
-		if g, _ := gap(cut, begin, end); g < 6*time.Second {
-			t.Errorf("the writer on %s paused for %s only: was it cut off?", lead, g)
-		}
-		inSync(t, volume)
-	})
-	t.Run("followers from each other", func(t *testing.T) {
-		lead := coordinator(t, volume)
-		var pair []string
-		for _, n := range setup.nodes {
-			if n != lead {
-				pair = append(pair, n)
-			}
-		}
-		begin := time.Now()
-		if err := setup.lab.CutPair(number(pair[0]), number(pair[1])); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		wantReach(t, pair[0], pair[1], false)
-		wantReach(t, pair[0], lead, true)
-		end := time.Now()
-		if err := setup.lab.Heal(); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range pods {
-			wantSmooth(t, p, mustResults(t, ns, p), begin, end, resumeWithin)
-		}
-	})
-	inSync(t, volume)
-	end := map[string][]result{}
-	for n, p := range pods {
-		end[n] = mustResults(t, ns, p)
-	}
-	names := readers(t, ns)
-	for n := range pods {
-		wantRecords(t, ns, names[0], "/data/"+n, end[n])
-	}
-	stop(t, ns, pods)
-	sameDigest(t, ns, names...)
 }

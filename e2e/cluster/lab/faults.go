@@ -35,12 +35,14 @@ func nft(rules string) error {
 }
 
 // CutPair drops silently everything between two nodes and their Pods.
-func (c *Cluster) CutPair(a, b int) error {
+func (c *Cluster) CutPair(a, b int) error { return nft(cutTable + oneWay(a, b) + oneWay(b, a)) }
+
+// CutOneWay drops silently everything that a node and its Pods send to another one's; what that sends arrives.
+func (c *Cluster) CutOneWay(from, to int) error { return nft(cutTable + oneWay(from, to)) }
+
+func oneWay(from, to int) string {
 	side := func(i int) string { return "{ " + nodeIP(i) + ", " + podCIDR(i) + " }" }
-	rule := func(from, to int) string {
-		return "add rule ip cut through ip saddr " + side(from) + " ip daddr " + side(to) + " drop\n"
-	}
-	return nft(cutTable + rule(a, b) + rule(b, a))
+	return "add rule ip cut through ip saddr " + side(from) + " ip daddr " + side(to) + " drop\n"
 }
 
 // Reaches tells whether a node gets an answer from another one's kubelet within two seconds.
