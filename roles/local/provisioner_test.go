@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"tak-os.org/tak-replicated/csi/mounts/mountstest"
@@ -142,6 +140,12 @@ func (a apiServer) provisioner(socket, log string) {
 	})
 }
 
+// container is what matters here of one of a DaemonSet's.
+type container struct {
+	Name string
+	Args []string
+}
+
 // provisionerArgs are the arguments in the manifests, with another socket.
 func provisionerArgs(t *testing.T, socket string) []string {
 	t.Helper()
@@ -150,7 +154,10 @@ func provisionerArgs(t *testing.T, socket string) []string {
 		t.Fatal(err)
 	}
 	for doc := range bytes.SplitSeq(file, []byte("\n---\n")) {
-		var d appsv1.DaemonSet
+		var d struct {
+			Kind string
+			Spec struct{ Template struct{ Spec struct{ Containers []container } } }
+		}
 		b, err := yaml.YAMLToJSON(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +165,7 @@ func provisionerArgs(t *testing.T, socket string) []string {
 		if err := json.Unmarshal(b, &d); err != nil || d.Kind != "DaemonSet" {
 			continue
 		}
-		i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "provisioner" })
+		i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c container) bool { return c.Name == "provisioner" })
 		if i < 0 {
 			break
 		}
