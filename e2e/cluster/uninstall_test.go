@@ -72,7 +72,7 @@ func TestUninstall(t *testing.T) {
 // mayStay is what the administrator guide says is left on a node besides folders.
 var mayStay = []*regexp.Regexp{
 	regexp.MustCompile(`^/var/lib/tak-replicated/(host|local|per-node)/lock$`),
-	regexp.MustCompile(`^/run/tak-replicated/mount-owner\.sock\.lock$`),
+	regexp.MustCompile(`^/run/tak-replicated/mount-owner\.sock\.(lock|handed-over\.[0-9a-f-]+)$`),
 }
 
 // filesBelow are all files below a folder of a node; no folders. Their number is noted.
