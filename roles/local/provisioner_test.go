@@ -156,7 +156,11 @@ func provisionerArgs(t *testing.T, socket string) []string {
 	for doc := range bytes.SplitSeq(file, []byte("\n---\n")) {
 		var d struct {
 			Kind string
-			Spec struct{ Template struct{ Spec struct{ Containers []container } } }
+			Spec struct {
+				Template struct {
+					Spec struct{ Containers []container }
+				}
+			}
 		}
 		b, err := yaml.YAMLToJSON(doc)
 		if err != nil {
