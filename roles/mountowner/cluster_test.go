@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "mount-owner" || os.Args[1] == "worker") {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		context.AfterFunc(ctx, stop) // as the program does
+		fmt.Println(catches)
 		os.Exit(boot.Main(ctx, list(Command(), worker.Command()), os.Args, os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 2 && os.Args[1] == "application" {
@@ -48,12 +49,16 @@ type volume struct {
 	proc *proc
 }
 
+// catches is what a child says as soon as SIGTERM has it end as it should.
+const catches = "catches signals"
+
 // proc is a child that says when it is ready and ends with its standard input.
 type proc struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	ready chan bool
-	ended chan struct{}
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	catches chan bool
+	ready   chan bool
+	ended   chan struct{}
 }
 
 func startProc(t *testing.T, args ...string) *proc {
@@ -69,6 +74,7 @@ func startProc(t *testing.T, args ...string) *proc {
 	return p
 }
 
+// startUnready starts a child that can be ended, but need not be ready.
 func startUnready(t *testing.T, args ...string) *proc {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -79,21 +85,33 @@ func startUnready(t *testing.T, args ...string) *proc {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	p := &proc{cmd: cmd, stdin: stdin, ready: make(chan bool, 1), ended: make(chan struct{})}
+	p := &proc{cmd: cmd, stdin: stdin, catches: make(chan bool, 1), ready: make(chan bool, 1), ended: make(chan struct{})}
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "ready") {
-				select {
-				case p.ready <- true:
-				default:
-				}
+			said := p.ready
+			switch {
+			case lines.Text() == catches:
+				said = p.catches
+			case !strings.HasPrefix(lines.Text(), "ready"):
+				continue
+			}
+			select {
+			case said <- true:
+			default:
 			}
 		}
 		_ = cmd.Wait()
 		close(p.ended)
 	}()
 	t.Cleanup(p.kill)
+	select {
+	case <-p.catches:
+	case <-p.ended:
+		t.Fatalf("%v ended", args)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%v does not start", args)
+	}
 	return p
 }
 
