@@ -1,6 +1,6 @@
 // Command labctl starts the end-to-end tests' cluster by hand, and handles it:
 //
-//	go run ./e2e/cluster/labctl api-server          builds etcd and kube-apiserver for tests that need only these
+//	go run ./e2e/cluster/labctl programs            builds what tests outside of e2e/cluster run: API server, provisioner
 //	go run ./e2e/cluster/labctl up [NODES]          builds what is missing, starts it, loads the images
 //	go run ./e2e/cluster/labctl install             builds the program, loads its image and applies manifests/
 //	go run ./e2e/cluster/labctl kubectl ARGS...
@@ -35,19 +35,22 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: labctl api-server | up [NODES] | install | kubectl ARGS... | exec N COMMAND... | kill|start|unplug|plug N | down")
+var errUsage = errors.New("usage: labctl programs | up [NODES] | install | kubectl ARGS... | exec N COMMAND... | kill|start|unplug|plug N | down")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errUsage
 	}
 	switch args[0] {
-	case "api-server":
-		path, err := programs.Path(ctx, programs.Kube, logf)
-		if err == nil {
+	case "programs":
+		for _, p := range []programs.Program{programs.Kube, programs.Provisioner} {
+			path, err := programs.Path(ctx, p, logf)
+			if err != nil {
+				return err
+			}
 			fmt.Println(path)
 		}
-		return err
+		return nil
 	case "up":
 		nodes := 3
 		if len(args) > 1 {
