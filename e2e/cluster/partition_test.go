@@ -42,6 +42,13 @@ var partitions = []partition{
 	{"follower does not hear the coordinator", func(c *lab.Cluster, lead, one, _ int) error { return c.CutOneWay(lead, one) }, [2]int{one, lead}, [2]int{one, other}, one, false},
 }
 
+// lasted waits until writers that go on during a fault have done so for as long as it is to last, and returns the time then.
+func lasted(t *testing.T, ns string, begin time.Time, pods []string) time.Time {
+	t.Helper()
+	eventually(t, settle, "it has lasted for "+partitionFor.String(), func() error { return wroteSince(ns, begin.Add(partitionFor), pods...) })
+	return time.Now()
+}
+
 // wantReach asserts that two nodes can speak to each other, or not.
 func wantReach(t *testing.T, from, to string, want bool) {
 	t.Helper()
@@ -75,8 +82,13 @@ func TestPartition(t *testing.T) {
 			if err := p.cut(setup.lab, number(nodes[lead]), number(nodes[one]), number(nodes[other])); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(partitionFor) // what writers do in the meantime is what is measured
-			end := time.Now()
+			var going []string // writers that are to go on
+			for i, n := range nodes {
+				if i != p.off {
+					going = append(going, pods[n])
+				}
+			}
+			end := lasted(t, ns, begin, going)
 			wantReach(t, nodes[p.apart[0]], nodes[p.apart[1]], false)
 			wantReach(t, nodes[p.together[0]], nodes[p.together[1]], true)
 			if err := heal(); err != nil {
