@@ -111,11 +111,16 @@ func (o *Ops) Relay(h http.Handler) { o.relay = h }
 
 // Listen opens the address before Run does, to know early that it can be had.
 // Who calls it calls Close in the end.
-func (o *Ops) Listen() (err error) {
-	if o.addr != "" {
-		o.l, err = net.Listen("tcp", o.addr)
+func (o *Ops) Listen() error {
+	if o.addr == "" {
+		return nil
 	}
-	return err
+	l, err := net.Listen("tcp", o.addr)
+	if err != nil {
+		return err
+	}
+	o.l = &crowd{Listener: l}
+	return nil
 }
 
 // Close closes what Listen has opened.
