@@ -6,7 +6,8 @@
 // errno, which requests may block whom (the baton), interruption, who may hold
 // locks through which handle, and a mount's memory that outlives its serving
 // process: the [Ledger], and the keeper that holds it ([RunKeeper],
-// [DialKeeper]). Also fusermount3 ([Fusermount]).
+// [DialKeeper]) and writes the notifications that wait. Also fusermount3
+// ([Fusermount]).
 //
 // # What it does not own
 //
@@ -35,6 +36,9 @@
 //   - Only lock waits are interrupted by signals; a killed process is let go.
 //   - Two processes never read from one device: before the keeper hands it on,
 //     the one before has been killed and is gone.
+//   - Where a keeper holds the mount, the serving process does not have the kernel
+//     forget names or pages: that waits for answers which only it gives, and nothing
+//     can end the wait.
 //
 // # What the kernel does not let us do
 //
@@ -96,6 +100,33 @@
 // The serving process is the keeper's child, or that of a [Supervisor] in the same
 // process table, which may die too, with all that it has started and at any
 // instruction: the next one's child is given the same.
+//
+// A thread that has the kernel forget a name waits for the folder's lock, which is held
+// as long as a look-up or a change there has no answer, and one that has it forget pages
+// for theirs, as long as they are being read; a killed process with such a thread is not
+// gone, and its devices stay open. That is why the keeper writes it (notifier.go), and
+// the threads are the keeper's:
+//
+//   - The serving process is killed: the next one gives the answer.
+//   - The keeper hands over: its successor's serving process gives the answer. Until then
+//     the old keeper, when it is ended, is not gone, and holds a copy of that device;
+//     sockets and lock it has closed before.
+//   - The keeper is told to end: the mounts end first, which frees the threads. Where
+//     nobody serves, the keeper ends the mounts that have such a thread by force, since
+//     closing their devices would not.
+//   - The keeper is killed: the serving process does not learn of it before it has
+//     given the answer. Then the keeper is gone, and mounts end as said above.
+//   - Both are killed: nobody is left to give the answer, and the mounts hang until
+//     somebody unmounts by force (umount -f) or aborts them in /sys/fs/fuse/connections.
+//     The next keeper waits for that: the old one still has socket and lock.
+//
+// A mount that no keeper holds, in one process or on a kernel before 6.9, would hang as
+// in the last case whenever its process is killed with such a thread. There, and with a
+// keeper of a version that does not notify, no names are dropped: now and then a folder
+// that another mount has moved is ESTALE once, and waits for nobody. Pages must be
+// dropped or somebody would read what is old, so there the process waits itself. That
+// matters when it is killed just while a page has no answer and a lock or another
+// mount's change has it dropped.
 //
 // A keeper can be replaced: the next one asks for everything ([Succeed]), the
 // serving process ends, devices and ledgers change hands, and the successor

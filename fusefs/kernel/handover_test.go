@@ -129,7 +129,7 @@ func serverMain(keeper, backend, dir string) error {
 		}
 		mounts = append(mounts, m)
 	}
-	s, err := dialBackend(string(mounts[0].Spec()), mounts[0].Ledger())
+	s, err := dialBackend(string(mounts[0].Spec()), mounts[0].Ledger(), mounts[0].DropName)
 	if err != nil {
 		return err
 	}
@@ -218,6 +218,7 @@ func role(name string, env ...string) *exec.Cmd {
 // handover is a keeper with one mount, served by processes that may be killed.
 type handover struct {
 	dir, socket string
+	backend     *backend
 	keepers     []*exec.Cmd // the last one holds the mount
 }
 
@@ -234,7 +235,7 @@ func (h *handover) succeed(t *testing.T) {
 func startHandover(t *testing.T, env ...string) *handover {
 	needFuse(t)
 	b := newBackend(t, newOneTree(t))
-	h := &handover{dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}
+	h := &handover{backend: b, dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}
 	keeper := role("keeper", append(env, socketVar+"="+h.socket, backendVar+"="+b.path, dirVar+"="+h.dir)...)
 	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
 	must(t, keeper.Start())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -56,7 +57,8 @@ func RunKeeper(ctx context.Context, cfg KeeperConfig) error {
 	defer k.release()
 	err = k.run(ctx)
 	if !errors.Is(err, ErrSucceeded) {
-		_ = os.Remove(cfg.Socket) // after succession it is the successor's
+		_ = os.Remove(cfg.Socket) // after succession it is the successor's, and so are the mounts
+		k.free()
 	}
 	return err
 }
@@ -99,6 +101,8 @@ type kept struct {
 	id, dir string
 	spec    []byte
 	files   []*os.File // device, ledger
+
+	notifying atomic.Int32 // notifications that are being written
 }
 
 // event is something that run has to know: a message, the end of a
@@ -220,6 +224,8 @@ func (k *keeper) handle(e event) {
 		k.answer(e.peer, k.put(e))
 	case opDrop:
 		k.answer(e.peer, k.drop(e))
+	case opNotify:
+		k.notify(e)
 	case opStatus:
 		k.tell(e.peer, &message{Op: opStatus, Status: k.status()})
 	default:
@@ -265,7 +271,7 @@ func (k *keeper) hello(e event) {
 	for _, m := range k.mounts {
 		k.tell(e.peer, &message{Op: opKept, ID: m.id, Dir: []byte(m.dir), Spec: m.spec}, m.files...)
 	}
-	k.tell(e.peer, &message{Op: opEnd}, k.shared()...)
+	k.tell(e.peer, &message{Op: opEnd, Notifies: true}, k.shared()...)
 	for _, m := range k.mounts {
 		go probe(m.dir)
 	}
@@ -344,7 +350,7 @@ func (k *keeper) put(e event) error {
 	case k.mounts[e.msg.ID] != nil:
 		return fmt.Errorf("mount %q is there already", e.msg.ID)
 	}
-	k.mounts[e.msg.ID] = &kept{e.msg.ID, string(e.msg.Dir), e.msg.Spec, slices.Clone(e.files)}
+	k.mounts[e.msg.ID] = &kept{id: e.msg.ID, dir: string(e.msg.Dir), spec: e.msg.Spec, files: slices.Clone(e.files)}
 	clear(e.files) // kept: handle closes nil files to no effect
 	return nil
 }

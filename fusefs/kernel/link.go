@@ -23,6 +23,9 @@ type Link struct {
 	mu      sync.Mutex // one request at a time
 	answers chan *message
 
+	notifies bool // the keeper knows how to
+	notifier notifier
+
 	stop  chan struct{} // closed when the keeper wants this process to end
 	gone  chan struct{} // closed when the connection has ended
 	why   error         // valid after gone
@@ -96,13 +99,16 @@ func (l *Link) read() {
 			return
 		}
 		closeAll(files)
-		if m.Op == opStop {
+		switch m.Op {
+		case opStop:
 			stop()
-			continue
-		}
-		select {
-		case l.answers <- m:
-		default: // nobody waits for it
+		case opNotified:
+			l.notified(m)
+		default:
+			select {
+			case l.answers <- m:
+			default: // nobody waits for it
+			}
 		}
 	}
 }
@@ -131,6 +137,7 @@ func (l *Link) hello(instance string) (mounts []*Mount, lost []*message, err err
 			}
 			mounts = append(mounts, mount)
 		case opEnd:
+			l.notifies = m.Notifies
 			return mounts, lost, holdForEver(files)
 		case opRefused:
 			closeAll(files)

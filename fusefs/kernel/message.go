@@ -18,14 +18,18 @@ import (
 //	                      what the serving process holds open, if anything
 //	put id dir spec, device and ledger → ok
 //	drop id             → ok
+//	notify id num data  → notified num, when the kernel has taken the notification, or
+//	                      with an error when it was not given to it; answers to other
+//	                      messages may come before (notifier.go)
 //	status              → status
 //	succeed             → kept…, end, to the keeper that takes this one's place;
 //	                      the serving process has ended by then
 //	taken               → ok: the successor has everything, this keeper is done
 //
 // Anything may be answered by refused, with an error for people. Unknown fields
-// are ignored; an unknown operation is refused. To a serving process the keeper
-// may say stop at any time: end the mounts, and end.
+// are ignored; an unknown operation is refused. So that nobody waits for the answer to
+// notify of a keeper that does not know it, end says who does. To a serving process the
+// keeper may say stop at any time: end the mounts, and end.
 type message struct {
 	V        int           `json:"v"`
 	Op       string        `json:"op"`
@@ -34,22 +38,27 @@ type message struct {
 	Spec     []byte        `json:"spec,omitempty"`
 	Instance string        `json:"instance,omitempty"`
 	Error    string        `json:"error,omitempty"`
+	Num      uint64        `json:"num,omitempty"`
+	Data     []byte        `json:"data,omitempty"`
+	Notifies bool          `json:"notifies,omitempty"` // in end: the keeper knows notify
 	Status   *KeeperStatus `json:"status,omitempty"`
 }
 
 // Operations of messages.
 const (
-	opHello   = "hello"
-	opKept    = "kept"
-	opEnd     = "end"
-	opPut     = "put"
-	opDrop    = "drop"
-	opStatus  = "status"
-	opSucceed = "succeed"
-	opTaken   = "taken"
-	opStop    = "stop"
-	opOK      = "ok"
-	opRefused = "refused"
+	opHello    = "hello"
+	opKept     = "kept"
+	opEnd      = "end"
+	opPut      = "put"
+	opDrop     = "drop"
+	opStatus   = "status"
+	opSucceed  = "succeed"
+	opTaken    = "taken"
+	opStop     = "stop"
+	opNotify   = "notify"
+	opNotified = "notified"
+	opOK       = "ok"
+	opRefused  = "refused"
 )
 
 // Bounds of a message.

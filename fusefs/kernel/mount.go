@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,6 +50,7 @@ type Mount struct {
 	close    sync.Once
 	gone     chan struct{} // closed when the connection has ended
 	names    chan struct{} // a place for each name that is being dropped
+	dropping atomic.Int32  // with those that wait for a place
 	memo     memo
 	pages    pages
 	observer Observer // nil for none

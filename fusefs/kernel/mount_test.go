@@ -97,7 +97,7 @@ func mountTree(t testing.TB, o *oneTree) (*Mount, *oneSession) {
 	}
 	watchdog(t, m.Dir(), 4*time.Minute)
 	s := o.open(t, m.Ledger())
-	s.drop = m.DropName
+	s.drop = func(parent fsop.Ino, name []byte) { notifyKernel(m.dev, nameInvalidation(parent, name)) } // as a keeper does
 	done := make(chan error, 1)
 	go func() { done <- m.Serve(context.Background(), s) }()
 	t.Cleanup(func() {

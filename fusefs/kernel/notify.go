@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"tak-os.org/tak-replicated/fusefs/fsop"
@@ -22,19 +23,18 @@ const (
 // earlier and may be older, arrives while it is on its way.
 //
 // It waits for unanswered requests for those pages: the baton must be handed on.
-func (s *server) dropPages(ino fsop.Ino) { s.invalidate(ino, 0) } // from 0, length 0: all of it
+func (s *server) dropPages(ino fsop.Ino) {
+	s.notifyAndWait(invalidation(ino, 0)) // from 0, length 0: all of it
+}
 
 // dropAttr makes the kernel forget an inode's attributes. It waits for nothing.
-func (s *server) dropAttr(ino fsop.Ino) { s.invalidate(ino, -1) }
-
-func (s *server) invalidate(ino fsop.Ino, from int64) {
-	_, _ = unix.Write(s.dev, invalidation(ino, from)) // ENOENT: nothing to forget
+func (s *server) dropAttr(ino fsop.Ino) {
+	_, _ = unix.Write(s.dev, invalidation(ino, -1)) // ENOENT: nothing to forget
 }
 
 func invalidation(ino fsop.Ino, from int64) []byte {
-	const bodySize = 24
-	n := make([]byte, outHeaderSize+bodySize)
-	native.PutUint32(n[0:], outHeaderSize+bodySize)
+	n := make([]byte, invalSize)
+	native.PutUint32(n[0:], invalSize)
 	native.PutUint32(n[4:], notifyInvalInode)
 	native.PutUint64(n[outHeaderSize:], uint64(ino))
 	native.PutUint64(n[outHeaderSize+8:], uint64(from))
@@ -46,11 +46,25 @@ func invalidation(ino fsop.Ino, from int64) []byte {
 // allows for, it ignores.
 func (m *Mount) DropAttrs(inos []fsop.Ino) {
 	for _, ino := range inos {
-		m.notify(invalidation(ino, -1))
+		notifyKernel(m.dev, invalidation(ino, -1))
 	}
 }
 
-const namesAtOnce = 16
+// storing puts a byte into the kernel's page, and the file's end behind it if that
+// was before.
+func storing(ino fsop.Ino, at uint64, b byte) []byte {
+	n := make([]byte, storeSize)
+	native.PutUint32(n[0:], storeSize)
+	native.PutUint32(n[4:], notifyStore)
+	native.PutUint64(n[outHeaderSize:], uint64(ino))
+	native.PutUint64(n[outHeaderSize+8:], at)
+	native.PutUint32(n[outHeaderSize+16:], 1)
+	n[storeSize-1] = b
+	return n
+}
+
+// namesMost bounds the names that a mount waits for, with those that have not begun.
+const namesMost = 256
 
 // DropName makes the kernel forget what a name stood for. A directory that was
 // moved through another mount must be dropped here: the kernel knows a directory
@@ -60,27 +74,54 @@ const namesAtOnce = 16
 // It blocks while a request that changes or looks up names in parent is
 // unanswered, so it is never to be called by what answers requests.
 //
-// No more than namesAtOnce are waited for at once: each takes a thread of the process.
+// Who can't wait for the kernel without harm does not try (notifier.go): without a
+// keeper that holds the mount and knows how, the name stays, and so it does when too
+// many wait. ESTALE comes once and rarely; a process that can't end hangs all its mounts.
 func (m *Mount) DropName(parent fsop.Ino, name []byte) {
-	const bodySize = 16
-	n := make([]byte, outHeaderSize+bodySize, outHeaderSize+bodySize+len(name)+1)
+	if !m.keeperNotifies() {
+		return
+	}
+	defer m.dropping.Add(-1)
+	if m.dropping.Add(1) > namesMost {
+		return
+	}
+	m.names <- struct{}{}
+	defer func() { <-m.names }()
+	if err := m.link.notify(m, nameInvalidation(parent, name)); err != nil {
+		m.log.Debug("a moved directory's old name stays", zap.String("dir", m.dir), zap.Error(err))
+	}
+}
+
+func nameInvalidation(parent fsop.Ino, name []byte) []byte {
+	n := make([]byte, nameAt, nameAt+len(name)+1)
 	native.PutUint32(n[4:], notifyInvalEntry)
 	native.PutUint64(n[outHeaderSize:], uint64(parent))
 	native.PutUint32(n[outHeaderSize+8:], uint32(len(name)))
 	n = append(append(n, name...), 0)
 	native.PutUint32(n[0:], uint32(len(n)))
-	m.names <- struct{}{}
-	defer func() { <-m.names }()
-	m.notify(n) // ENOENT: not known, as it should be
+	return n
 }
 
-// notify writes to a device that may be closed meanwhile: not to its number, which may
-// be another's then. It does not take its turn among others that write, as os.File
-// would: one that blocks holds up none that does not.
-func (m *Mount) notify(n []byte) {
-	raw, err := m.dev.SyscallConn()
-	if err != nil {
-		return // closed: there is nobody to tell
+// What notifications are long.
+const (
+	invalSize = outHeaderSize + 24
+	nameAt    = outHeaderSize + 16 // where the name begins
+	storeSize = outHeaderSize + 24 + 1
+)
+
+// mayWait reports whether n is a notification for which the kernel may wait: what
+// nameInvalidation, invalidation or storing return.
+func mayWait(n []byte) bool {
+	if len(n) < outHeaderSize || native.Uint32(n[0:]) != uint32(len(n)) || native.Uint64(n[8:]) != 0 {
+		return false
 	}
-	_ = raw.Control(func(fd uintptr) { _, _ = unix.Write(int(fd), n) })
+	switch native.Uint32(n[4:]) {
+	case notifyInvalEntry:
+		return len(n) > nameAt+1 && len(n) <= nameAt+fsop.NameMax+1
+	case notifyInvalInode:
+		return len(n) == invalSize
+	case notifyStore:
+		return len(n) == storeSize
+	}
+	return false
 }

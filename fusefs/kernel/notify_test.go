@@ -27,7 +27,7 @@ func TestNotifyingBlocksNobody(t *testing.T) {
 	<-c.asked
 	name, attrs := make(chan struct{}), make(chan struct{})
 	entered := make(chan struct{})
-	go func() { close(entered); m.DropName(fsop.Root, []byte("name")); close(name) }()
+	go func() { close(entered); notifyKernel(m.dev, nameInvalidation(fsop.Root, []byte("name"))); close(name) }()
 	<-entered
 	time.Sleep(10 * time.Millisecond) // until it blocks in the kernel, which nothing tells
 	go func() { m.DropAttrs([]fsop.Ino{fsop.Root}); close(attrs) }()

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
@@ -203,20 +201,6 @@ func (x *exchange) grow(a *fsop.Attr) bool {
 	if errno != fsop.OK || len(rep.Data) != 1 {
 		return false
 	}
-	x.s.storeByte(a.Ino, a.Size-1, rep.Data[0])
+	x.s.notifyAndWait(storing(a.Ino, a.Size-1, rep.Data[0])) // ENOENT: nothing is known of the inode
 	return true
-}
-
-// storeByte puts a byte into the kernel's page, and the file's end behind it if that
-// was before.
-func (s *server) storeByte(ino fsop.Ino, at uint64, b byte) {
-	const bodySize = 24
-	n := make([]byte, outHeaderSize+bodySize+1)
-	native.PutUint32(n[0:], uint32(len(n)))
-	native.PutUint32(n[4:], notifyStore)
-	native.PutUint64(n[outHeaderSize:], uint64(ino))
-	native.PutUint64(n[outHeaderSize+8:], at)
-	native.PutUint32(n[outHeaderSize+16:], 1)
-	n[len(n)-1] = b
-	_, _ = unix.Write(s.dev, n) // ENOENT: nothing is known of the inode
 }

@@ -33,7 +33,7 @@ type pairs struct {
 func startPairs(t *testing.T) *pairs {
 	needFuse(t)
 	b := newBackend(t, newOneTree(t))
-	p := &pairs{handover: &handover{dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}}
+	p := &pairs{handover: &handover{backend: b, dir: mountPoint(t), socket: filepath.Join(t.TempDir(), "keeper")}}
 	p.env = []string{socketVar + "=" + p.socket, backendVar + "=" + b.path, dirVar + "=" + p.dir}
 	t.Cleanup(func() {
 		for _, cmd := range append(p.past, p.supervisor, p.keeper) { // nobody mounts again

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"tak-os.org/tak-replicated/fusefs/client"
@@ -27,6 +28,16 @@ type backend struct {
 
 	mu   sync.Mutex
 	turn *sync.Cond
+	conn *net.UnixConn // the last one to come
+
+	hold    atomic.Pointer[held] // whose answers are held back; nil: nobody's
+	dropped chan struct{}        // a token each time that a name was dropped
+}
+
+// held are answers that are held back.
+type held struct {
+	whose          func(fsop.Op) bool
+	asked, release chan struct{}
 }
 
 func newBackend(t *testing.T, o *oneTree) *backend {
@@ -35,7 +46,7 @@ func newBackend(t *testing.T, o *oneTree) *backend {
 		t.Fatal(err)
 	}
 	f.Close()
-	b := &backend{o: o, path: filepath.Join(t.TempDir(), "backend")}
+	b := &backend{o: o, path: filepath.Join(t.TempDir(), "backend"), dropped: make(chan struct{}, 1)}
 	b.sess = o.open(t, newLedger(mem))
 	b.turn = sync.NewCond(&b.mu)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: b.path, Net: "unixpacket"})
@@ -57,21 +68,60 @@ func newBackend(t *testing.T, o *oneTree) *backend {
 
 func (b *backend) serve(c *net.UnixConn) {
 	defer c.Close()
+	b.mu.Lock()
+	b.conn = c
+	b.mu.Unlock()
 	for {
 		buf := make([]byte, 256<<10)
 		n, err := c.Read(buf)
 		if err != nil || n < 8 {
 			return
 		}
+		if binary.NativeEndian.Uint64(buf) == 0 {
+			b.dropped <- struct{}{}
+			continue
+		}
 		req, err := fsop.DecodeRequest(buf[8:n])
 		if err != nil {
 			panic(err)
 		}
 		go func() {
+			if h := b.hold.Load(); h != nil && h.whose(req.Op) {
+				offer(h.asked)
+				<-h.release
+			}
 			rep := b.answer(req)
 			c.Write(fsop.AppendReply(binary.NativeEndian.AppendUint64(nil, binary.NativeEndian.Uint64(buf)), rep))
 		}()
 	}
+}
+
+func offer(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// holdBack has operations wait until release is called; asked says when one has come.
+func (b *backend) holdBack(whose func(fsop.Op) bool) (asked <-chan struct{}, release func()) {
+	h := &held{whose, make(chan struct{}, 1), make(chan struct{})}
+	b.hold.Store(h)
+	return h.asked, sync.OnceFunc(func() {
+		b.hold.Store(nil)
+		close(h.release)
+	})
+}
+
+// moved tells the serving process that a directory has left a name, as a coordinator
+// does: request 0.
+func (b *backend) moved(t *testing.T, parent fsop.Ino, name string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := binary.NativeEndian.AppendUint64(make([]byte, 8), uint64(parent))
+	_, err := b.conn.Write(append(m, name...))
+	must(t, err)
 }
 
 // answer applies a mutation in its turn, and once.
@@ -109,6 +159,7 @@ func (b *backend) answer(req *fsop.Request) *fsop.Reply {
 type remoteSession struct {
 	conn   *net.UnixConn
 	ledger *Ledger
+	drop   func(parent fsop.Ino, name []byte)
 
 	mu        sync.Mutex
 	id, next  uint64
@@ -123,7 +174,7 @@ var (
 	_ Resumer  = (*remoteSession)(nil)
 )
 
-func dialBackend(path string, ledger *Ledger) (*remoteSession, error) {
+func dialBackend(path string, ledger *Ledger, drop func(parent fsop.Ino, name []byte)) (*remoteSession, error) {
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return nil, err
@@ -134,7 +185,7 @@ func dialBackend(path string, ledger *Ledger) (*remoteSession, error) {
 		}
 	}
 	s := &remoteSession{
-		conn: c, ledger: ledger, next: ledger.LastSeq(), waiting: map[uint64]chan *fsop.Reply{},
+		conn: c, ledger: ledger, drop: drop, next: ledger.LastSeq(), waiting: map[uint64]chan *fsop.Reply{},
 		inherited: map[fsop.Pending]uint64{}, byTag: map[uint64][]uint64{}, open: map[uint64]bool{},
 	}
 	for _, p := range ledger.Pending() {
@@ -152,6 +203,13 @@ func (s *remoteSession) receive() {
 		n, err := s.conn.Read(buf)
 		if err != nil || n < 8 {
 			os.Exit(3) // the backend has ended
+		}
+		if binary.NativeEndian.Uint64(buf) == 0 {
+			go func() {
+				s.drop(fsop.Ino(binary.NativeEndian.Uint64(buf[8:])), buf[16:n])
+				s.conn.Write(make([]byte, 8))
+			}()
+			continue
 		}
 		rep, err := fsop.DecodeReply(buf[8:n])
 		if err != nil {

@@ -31,6 +31,7 @@ type server struct {
 	log    *zap.Logger
 	conn   *fuse.Conn
 	dev    int
+	mount  *Mount
 	ledger *Ledger
 	ctx    context.Context // ends with the mount
 	cancel context.CancelCauseFunc
@@ -58,6 +59,7 @@ type server struct {
 	group     sync.WaitGroup
 	waits     chan struct{} // one token a waiting lock request
 	large     chan struct{} // one token a large write
+	dropping  chan struct{} // one token a notification that the keeper writes
 	resume    *resume       // nil when every resent request has been read
 
 	mu struct {
@@ -68,8 +70,9 @@ type server struct {
 
 func newServer(ctx context.Context, m *Mount, caller fsop.Caller) *server {
 	s := &server{
-		log: m.log, conn: newConn(m.dev), dev: m.fd, ledger: m.ledger, memo: &m.memo, pages: &m.pages, observer: m.observer,
+		log: m.log, conn: newConn(m.dev), dev: m.fd, mount: m, ledger: m.ledger, memo: &m.memo, pages: &m.pages, observer: m.observer,
 		caller: caller, waits: make(chan struct{}, waitsMax), large: make(chan struct{}, largeMax),
+		dropping: make(chan struct{}, pagesAtOnce),
 	}
 	s.ended = sync.OnceFunc(func() {
 		if m.gone != nil {

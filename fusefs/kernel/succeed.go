@@ -162,7 +162,7 @@ func (h *Handed) receive(conn *net.UnixConn) error {
 		}
 		switch {
 		case m.Op == opKept && len(files) == filesMax:
-			h.mounts = append(h.mounts, &kept{m.ID, string(m.Dir), m.Spec, files})
+			h.mounts = append(h.mounts, &kept{id: m.ID, dir: string(m.Dir), spec: m.Spec, files: files})
 			continue
 		case m.Op == opEnd:
 			return confirmTaken(conn)
