@@ -120,13 +120,14 @@
 //     somebody unmounts by force (umount -f) or aborts them in /sys/fs/fuse/connections.
 //     The next keeper waits for that: the old one still has socket and lock.
 //
-// A mount that no keeper holds, in one process or on a kernel before 6.9, would hang as
-// in the last case whenever its process is killed with such a thread. There, and with a
-// keeper of a version that does not notify, no names are dropped: now and then a folder
-// that another mount has moved is ESTALE once, and waits for nobody. Pages must be
-// dropped or somebody would read what is old, so there the process waits itself. That
-// matters when it is killed just while a page has no answer and a lock or another
-// mount's change has it dropped.
+// A mount that no keeper holds, on a kernel before 6.9, would hang as in the last case
+// whenever its process is killed with such a thread. There, and with a keeper of a
+// version that does not notify, no names are dropped: now and then a folder that another
+// mount has moved is ESTALE once, and waits for nobody. Pages must be dropped or somebody
+// would read what is old, so there the process waits itself. That matters when it is
+// killed just while a page has no answer and a lock or another mount's change has it
+// dropped. A process that has no keeper at all, in which all is tried at once, takes that
+// risk for names too.
 //
 // A keeper can be replaced: the next one asks for everything ([Succeed]), the
 // serving process ends, devices and ledgers change hands, and the successor

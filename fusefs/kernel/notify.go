@@ -74,11 +74,13 @@ const namesMost = 256
 // It blocks while a request that changes or looks up names in parent is
 // unanswered, so it is never to be called by what answers requests.
 //
-// Who can't wait for the kernel without harm does not try (notifier.go): without a
-// keeper that holds the mount and knows how, the name stays, and so it does when too
-// many wait. ESTALE comes once and rarely; a process that can't end hangs all its mounts.
+// Who can't wait for the kernel without harm does not try (notifier.go): where the
+// keeper does not hold the mount or does not know how, the name stays, and so it does
+// when too many wait. ESTALE comes once and rarely; a process that can't end hangs all
+// its mounts. Only a process that has no keeper at all waits itself, as when all is
+// tried in one process: nobody would follow it anyhow.
 func (m *Mount) DropName(parent fsop.Ino, name []byte) {
-	if !m.keeperNotifies() {
+	if m.link != nil && !m.keeperNotifies() {
 		return
 	}
 	defer m.dropping.Add(-1)
@@ -87,7 +89,12 @@ func (m *Mount) DropName(parent fsop.Ino, name []byte) {
 	}
 	m.names <- struct{}{}
 	defer func() { <-m.names }()
-	if err := m.link.notify(m, nameInvalidation(parent, name)); err != nil {
+	n := nameInvalidation(parent, name)
+	if m.link == nil {
+		notifyKernel(m.dev, n)
+		return
+	}
+	if err := m.link.notify(m, n); err != nil {
 		m.log.Debug("a moved directory's old name stays", zap.String("dir", m.dir), zap.Error(err))
 	}
 }
