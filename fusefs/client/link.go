@@ -431,8 +431,16 @@ func (l *link) acknowledge(n *fsop.Notice, open []fsop.Ino) {
 }
 
 // openAmong lists the inodes that are open here or touched by an operation in
-// flight. The others are forgotten: opening them has to be asked for.
+// flight. The others are forgotten: opening them has to be asked for. All are listed as
+// long as a request of an earlier process is to come again: it may have made or opened
+// any of them, and nobody has recorded its answer.
 func (s *Session) openAmong(inos []fsop.Ino) []fsop.Ino {
+	s.mu.Lock()
+	coming := len(s.mu.inherited.numbers) > 0
+	s.mu.Unlock()
+	if coming {
+		return inos
+	}
 	return s.cache.dropUnless(inos, s.cfg.Ledger.OpenOf)
 }
 

@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,17 @@ func (m *mount) release(first uint64, n int) {
 	for handle := first; handle < first+uint64(n); handle++ {
 		m.ledger.Close(handle)
 	}
+}
+
+// askedLedger counts how often somebody has asked what is open.
+type askedLedger struct {
+	client.Ledger
+	asked atomic.Int64
+}
+
+func (l *askedLedger) OpenOf(inos []fsop.Ino) []fsop.Ino {
+	l.asked.Add(1)
+	return l.Ledger.OpenOf(inos)
 }
 
 // orphans counts them.
@@ -73,4 +85,32 @@ func TestManyOrphans(t *testing.T) {
 	if took := time.Since(start); took > 4*time.Second { // 8 rounds, and before the first up to 1 s
 		t.Errorf("%d orphans took %v", n, took)
 	}
+}
+
+// TestOrphanOfARepeatedRequestStays makes a file without a name whose answer the serving
+// process does not live to record. The next one has the session, but not yet the request
+// again: nobody has the file open, and it must not be reaped.
+func TestOrphanOfARepeatedRequestStays(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elect(0, false)
+	other := &askedLedger{Ledger: client.NewMemLedger()}
+	a, _ := w.mount("a", client.NewMemLedger()), w.mount("b", other)
+	made := &fsop.Request{Op: &fsop.Tmpfile{Parent: fsop.Root, Mode: fsop.TypeFile | 0o644}, Tag: 9}
+	if rep, err := a.Call(t.Context(), made); err != nil || rep.Errno != fsop.OK {
+		t.Fatalf("%v %v", rep, err)
+	}
+	a.kill()
+	next := w.mount("a", a.ledger)
+	asked := other.asked.Load()
+	await(t, "a round has ended", func() bool { return w.orphans() == 0 || other.asked.Load() > asked+1 })
+	next.Resumed([]uint64{9})
+	made.Open = true
+	rep, err := next.Call(t.Context(), made)
+	if err != nil || rep.Errno != fsop.OK {
+		t.Fatalf("the request again: %v %v", rep, err)
+	}
+	next.Finish(9)
+	next.ok(&fsop.Write{Ino: rep.Attrs[0].Ino, Data: []byte("contents")})
+	next.ledger.Close(9)
+	await(t, "all are reaped", func() bool { return w.orphans() == 0 })
 }
