@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"tak-os.org/tak-replicated/raftlog"
 	"tak-os.org/tak-replicated/raftlog/disk"
@@ -187,12 +188,17 @@ func TestJournalIsKeptForASlowMember(t *testing.T) {
 	if slow == lead {
 		slow = c.nodes[1]
 	}
+	for i := range 300 { // files come to be kept for reuse
+		c.propose(lead, i, fmt.Sprintf("%0*d", 1000, i))
+		c.step()
+	}
 	c.converge(2000)
 	at := slow.toy.snapshot().Index
 	slow.stop()
-	for i := 0; lead.toy.snapshot().Index < at+200; i++ {
+	for i := 0; lead.toy.snapshot().Index < at+290; i++ {
 		c.propose(lead, i, fmt.Sprintf("%0*d", 1000, i))
-		for range 3 { // it is not silent for long
+		c.now.Add(int64(100 * time.Millisecond)) // the others don't wait for it
+		for range 3 {                            // it is not silent for long
 			c.work(false)
 		}
 		if i > 2000 {
@@ -209,6 +215,7 @@ func TestJournalIsKeptForASlowMember(t *testing.T) {
 	at = slow.toy.snapshot().Index
 	for i := 0; lead.group.Status().JournalFirst <= at+1; i++ {
 		c.propose(lead, i, fmt.Sprintf("%0*d", 1000, i))
+		c.now.Add(int64(100 * time.Millisecond))
 		for range 3 {
 			c.work(false)
 		}

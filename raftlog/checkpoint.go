@@ -151,11 +151,11 @@ func (c *core) checkpointNamed(meta *CheckpointMeta) {
 // leader keeps what a slow member lacks while that leaves a quarter of the journal: a
 // checkpoint costs that member more, and its disk may have no room to receive one.
 func (c *core) spared(trim uint64) uint64 {
-	if c.role != RoleLeader || c.g.persister.log.Bytes() > c.g.cfg.Limits.JournalBytes/4*3 {
+	if c.role != RoleLeader || c.store.journal.BytesAfter(0) > c.g.cfg.Limits.JournalBytes/4*3 {
 		return trim
 	}
 	for id, p := range c.progress() {
-		if p.RecentActive && p.Match > 0 && p.Match+1 >= c.store.first && c.rebuilds.outbound[id] == nil {
+		if c.fedFromJournal(id, &p) {
 			trim = min(trim, p.Match)
 		}
 	}

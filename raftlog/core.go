@@ -44,12 +44,14 @@ type core struct {
 	// onTick are closed at the next tick.
 	onTick []chan struct{}
 
-	// props wait for the end of the present round, to be logged as one batch.
+	// props wait for the end of the present round, to be logged as one batch, or for a
+	// slow member; see pressure.
 	props []event
 	// inflight and inflightBytes are this leader's proposals that are logged and
 	// not applied.
 	inflight, inflightBytes int64
 	transferring            bool
+	pressure                pressure
 	commitTimes             commitTimes
 
 	reads    reads
@@ -142,6 +144,7 @@ func (c *core) receive(in *inMessage) {
 		c.told(in.from, in.end)
 		return
 	}
+	c.pressure.heard(in.from, c.ticks)
 	m := in.step
 	if c.refusesVote(m) {
 		return
@@ -189,7 +192,7 @@ func (c *core) flush() {
 
 // propose logs what was proposed for the term in which this replica leads.
 func (c *core) propose() {
-	if len(c.props) == 0 || c.transferring {
+	if len(c.props) == 0 || c.transferring || c.role == RoleLeader && c.holdsBack() {
 		return
 	}
 	entries := make([]*pb.Entry, 0, len(c.props))
@@ -292,6 +295,7 @@ func (c *core) lostLeadership() {
 	c.g.leading.Store(0)
 	c.led = 0
 	c.transferring = false
+	c.pressure.lagging = nil
 	c.commitTimes = commitTimes{}
 	c.repairs = nil
 	clear(c.owed)

@@ -7,7 +7,8 @@
 // A [Group] is one replica of one log. It owns the folder that it is given
 // (identity, journal, marks), the protocol with the other members (raft, by
 // go.etcd.io/raft/v3), and the policy of checkpoints: when to take one, how far
-// to trim the journal, when a member needs one instead of the journal. What is
+// to trim the journal, when a member needs one instead of the journal, when the
+// others wait for a slow member so that it needs none. What is
 // in an entry or in a checkpoint only the [Machine] knows.
 //
 // # What it does not own

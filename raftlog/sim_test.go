@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
@@ -228,14 +230,29 @@ type gate struct {
 	*raftlog.Group
 	shut bool
 	held []func()
+	// hung: neither the log nor a checkpoint is taken, as if the disk hung; heartbeats are answered.
+	hung bool
 }
 
+// isAppend tells a message with which a leader sends its log.
+func isAppend(m []byte) bool { return len(m) > 3 && m[1] == 1 && m[3] == byte(pb.MsgApp) }
+
 func (g *gate) Receive(from uint64, m []byte) {
+	if g.hung && isAppend(m) {
+		return
+	}
 	if g.shut {
 		g.held = append(g.held, func() { g.Group.Receive(from, m) })
 		return
 	}
 	g.Group.Receive(from, m)
+}
+
+func (g *gate) AcceptStream(ctx context.Context, from uint64, stream io.ReadWriter) error {
+	if g.hung {
+		return errors.New("hung")
+	}
+	return g.Group.AcceptStream(ctx, from, stream)
 }
 
 // stop lets a replica stand still until goOn.

@@ -121,7 +121,7 @@ func (c *core) status() Status {
 		case m.ID == c.id:
 			ms.Match, ms.Active = c.store.last, true
 		case ok && c.leader == c.id && c.leader != raft.None:
-			ms.Match, ms.Active = pr.Match, pr.RecentActive
+			ms.Match, ms.Active = pr.Match, c.isThere(m.ID)
 			ms.Behind = c.rebuilds.outbound[m.ID] != nil || pr.Match > 0 && pr.Match+1 < c.store.first
 			if c.store.last > pr.Match {
 				ms.Lag = c.store.last - pr.Match

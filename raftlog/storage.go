@@ -17,6 +17,8 @@ type journal interface {
 	// Entries returns entries [lo, hi), at least one, and no more than maxBytes
 	// of data beyond the first.
 	Entries(lo, hi, maxBytes uint64) ([]*pb.Entry, error)
+	// BytesAfter returns the space that entries after index take.
+	BytesAfter(index uint64) int64
 }
 
 // storage is the journal as the protocol sees it: what is durable, as far as

@@ -93,6 +93,15 @@ func TestManySegments(t *testing.T) {
 	if u := j.Usage(); u.Segments < 4 || u.Entries != 40 || u.Bytes > u.LimitBytes {
 		t.Fatalf("%+v", u)
 	}
+	if u := j.Usage(); j.BytesAfter(0) > u.LiveBytes || j.BytesAfter(0) < 40*3000 {
+		t.Errorf("%d bytes are in the journal: %+v", j.BytesAfter(0), u)
+	}
+	for i := uint64(0); i <= 40; i++ { // a batch has two
+		least, most := int64(40-i)*3000, int64(42-i)*(3000+2*4096)
+		if b := j.BytesAfter(i); b < least || i < 40 && b > most || i == 40 && b != 0 {
+			t.Errorf("%d bytes after %d", b, i)
+		}
+	}
 	j.Shrink()
 	same(t, all(t, j), want)
 	check(t, j.Close())

@@ -305,3 +305,25 @@ func (j *Journal) Usage() Usage {
 	}
 	return u
 }
+
+// BytesAfter returns the space that the entries after index take, with what was replaced
+// among them.
+func (j *Journal) BytesAfter(index uint64) int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := &j.mu
+	if index >= m.index.last || len(m.index.places) == 0 {
+		return 0
+	}
+	from := m.index.places[max(m.index.find(index+1), 0)]
+	blocks, reached := int64(0), false
+	for _, seg := range m.chain {
+		switch {
+		case seg == from.segment:
+			blocks, reached = int64(seg.next-from.block), true
+		case reached:
+			blocks += int64(seg.next)
+		}
+	}
+	return blocks * blockSize
+}

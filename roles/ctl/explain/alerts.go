@@ -93,7 +93,7 @@ var alerts = []Alert{
 		`sum by (volume) (increase(tak_replicated_replica_elections_won_total[30m])) > 5`, "0m", "warning",
 		"volume {{ $labels.volume }} had {{ $value }} elections in half an hour"},
 	{Entry{Name: "QueueFull", Meaning: "What a coordinator has proposed and not applied is near its bound: clients are slowed down.",
-		Check: "the dashboard's page of that volume: journal and commit times", Do: "a slow disk or network of a majority is the cause; see SlowJournal"},
+		Check: "the dashboard's page of that volume: journal and commit times", Do: "a slow disk or network of a majority is the cause, see SlowJournal; or of one copy, if the coordinator logs `proposals wait for a slow member`"},
 		`tak_replicated_replica_proposal_bytes > 0.9 * tak_replicated_replica_proposal_limit_bytes or tak_replicated_replica_proposals > 0.9 * tak_replicated_replica_proposals_limit`, "10m", "warning",
 		"the log of volume {{ $labels.volume }} is at its bound"},
 	{Entry{Name: "CheckpointOld", Meaning: "A replica's journal holds more than half of what it may, and its newest checkpoint is older than a day: checkpoints do not get done, and the next start takes long.",
