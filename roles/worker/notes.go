@@ -65,15 +65,28 @@ func (d diskRoom) usable() tree.Growth {
 
 // otherRooms are the newest notes of the other members. all: every one of them that is
 // there has sent one. One that has to be rebuilt tells how much room is left beside
-// what it has and what it gets: it does not count, or nobody could write meanwhile.
-func otherRooms(st raftlog.Status, self uint64) (rooms []diskRoom, all bool) {
+// what it has and what it gets: that does not count, or nobody could write meanwhile.
+// What it told before does, while it is there: the new copy of all files, which take
+// used bytes by now, has to fit beside what it has. One that it does not fit by now is
+// not waited for. told is what each has told while it was not to be rebuilt.
+func otherRooms(st raftlog.Status, self, used uint64, told map[uint64]diskRoom) (rooms []diskRoom, all bool) {
 	all = true
 	for _, m := range st.Members {
-		if m.ID == self || m.Behind {
+		if m.ID == self {
+			continue
+		}
+		if m.Behind {
+			if room := told[m.ID]; m.Active && room.usable().Bytes > used {
+				room.free -= used
+				rooms = append(rooms, room)
+			}
 			continue
 		}
 		if n, ok := decodeNote(m.Note); ok {
 			rooms = append(rooms, n.room)
+			if m.Match > 0 {
+				told[m.ID] = n.room
+			}
 		} else if m.Active {
 			all = false
 		}

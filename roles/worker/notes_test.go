@@ -74,11 +74,37 @@ func TestRebuiltMemberDoesNotCount(t *testing.T) {
 			{Member: raftlog.Member{ID: 4}, Active: true, Behind: behind},
 		}}
 	}
-	if rooms, all := otherRooms(members(true), 1); len(rooms) != 1 || !all || rooms[0].usable().Bytes != 900 {
+	if rooms, all := otherRooms(members(true), 1, 0, nil); len(rooms) != 1 || !all || rooms[0].usable().Bytes != 900 {
 		t.Errorf("rooms %+v %v", rooms, all)
 	}
-	if rooms, all := otherRooms(members(false), 1); len(rooms) != 2 || all {
+	if rooms, all := otherRooms(members(false), 1, 0, map[uint64]diskRoom{}); len(rooms) != 2 || all {
 		t.Errorf("rooms of members that are not behind: %+v %v", rooms, all)
+	}
+}
+
+// TestRoomForARebuildIsLeft: files do not grow beyond what a member that is there, and gets
+// a checkpoint, can receive beside what it has.
+func TestRoomForARebuildIsLeft(t *testing.T) {
+	note := func(free uint64) []byte { return note{room: diskRoom{bytes: 1000, free: free, reserve: 100}}.encode() }
+	status := func(behind, active bool, free uint64) raftlog.Status {
+		return raftlog.Status{Members: []raftlog.MemberStatus{
+			{Member: raftlog.Member{ID: 1}, Active: true},
+			{Member: raftlog.Member{ID: 2}, Active: active, Match: 9, Behind: behind, Note: note(free)},
+		}}
+	}
+	told := map[uint64]diskRoom{}
+	otherRooms(status(false, true, 700), 1, 200, told)
+	if rooms, _ := otherRooms(status(true, true, 150), 1, 400, told); len(rooms) != 1 || rooms[0].usable().Bytes != 200 {
+		t.Errorf("400 of 600 bytes are to be received: rooms %+v", rooms)
+	}
+	if rooms, _ := otherRooms(status(true, true, 150), 1, 600, told); len(rooms) != 0 {
+		t.Errorf("without room for another copy nobody could write: %+v", rooms)
+	}
+	if rooms, _ := otherRooms(status(true, false, 150), 1, 400, told); len(rooms) != 0 {
+		t.Errorf("a member that is not there counts: %+v", rooms)
+	}
+	if rooms, _ := otherRooms(status(false, true, 300), 1, 400, told); len(rooms) != 1 || rooms[0].usable().Bytes != 200 {
+		t.Errorf("after the rebuild: %+v", rooms)
 	}
 }
 

@@ -52,6 +52,7 @@ type replica struct {
 	server    *transport.Server
 	space     space
 	rooms     atomic.Pointer[rooms] // of the others, as heard last
+	told      map[uint64]diskRoom   // see otherRooms; only keepHouse
 	witness   *witness
 	scrub     scrubber
 	counts    *counts
@@ -85,7 +86,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger, ready func(addr strin
 	if err != nil {
 		return err
 	}
-	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now()}
+	r := &replica{cfg: cfg, log: log, addr: listener.Addr().String(), started: time.Now(), told: map[uint64]diskRoom{}}
 	r.cfg.completeScrub()
 	if r.witness, err = openWitness(&r.cfg, log); err == nil {
 		err = r.open(listener, server, peer)
@@ -364,7 +365,8 @@ func (r *replica) tellRoom() {
 // asks under its lock, where the log must not be waited for.
 func (r *replica) hearRooms() {
 	var heard rooms
-	heard.disks, heard.all = otherRooms(r.group.Status(), r.cfg.Member)
+	info, _ := r.tree.Space() // what files take needs no look at the disk
+	heard.disks, heard.all = otherRooms(r.group.Status(), r.cfg.Member, info.UsedBytes, r.told)
 	r.rooms.Store(&heard)
 }
 
