@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"tak-os.org/tak-replicated/kube/api"
@@ -119,6 +120,19 @@ func (c *Client) CreateWorkerPod(ctx context.Context, w WorkerPod) error {
 	return wrap(err, "create worker pod %s", name)
 }
 
+// workerOpens is how often a worker is asked, ten seconds apart, before it is thought to hang at its start.
+const workerOpens = 360
+
+func workerProbe(path string, seconds, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString(workerMetrics)}},
+		PeriodSeconds: seconds, TimeoutSeconds: 5, FailureThreshold: failures,
+	}
+}
+
+// workerMetrics names the port of metrics and health.
+const workerMetrics = "metrics"
+
 func workerPodSpec(w WorkerPod, claim string) corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeName: w.Node, RestartPolicy: corev1.RestartPolicyAlways, PriorityClassName: w.Priority,
@@ -129,7 +143,11 @@ func workerPodSpec(w WorkerPod, claim string) corev1.PodSpec {
 		},
 		Containers: []corev1.Container{{
 			Name: api.ContainerWorker, Image: w.Image, Args: w.Args,
-			Ports: []corev1.ContainerPort{{Name: api.WorkerPortName, ContainerPort: api.WorkerPort}, {Name: "metrics", ContainerPort: w.MetricsPort}},
+			Ports: []corev1.ContainerPort{{Name: api.WorkerPortName, ContainerPort: api.WorkerPort}, {Name: workerMetrics, ContainerPort: w.MetricsPort}},
+			// It answers when its replica is open, which may have a long journal, and is ready when it has caught up: only then is the next replaced.
+			StartupProbe:   workerProbe("/healthz", 10, workerOpens),
+			LivenessProbe:  workerProbe("/healthz", 10, 6),
+			ReadinessProbe: workerProbe("/readyz", 5, 3),
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("48Mi"),
 			}},
