@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -136,7 +137,7 @@ func checkPod(t *testing.T, o object, p *corev1.PodSpec) {
 	}
 	checkOps(t, o, p)
 	for _, c := range p.Containers {
-		if c.Name == "keeper" && (c.LivenessProbe != nil || !c.Resources.Limits.Memory().IsZero() || p.ShareProcessNamespace == nil || !*p.ShareProcessNamespace) {
+		if c.Name == "keeper" && (!c.Resources.Limits.Memory().IsZero() || p.ShareProcessNamespace == nil || !*p.ShareProcessNamespace) {
 			t.Errorf("%s: the keeper may be ended, or does not see who serves", o)
 		}
 		if !pinned.MatchString(c.Image) {
@@ -159,11 +160,24 @@ func checkPod(t *testing.T, o object, p *corev1.PodSpec) {
 	}
 }
 
-// checkOps wants each container of our own to serve metrics, at a port of its own by which they are found, and to be asked whether it is ready.
+// unasked are the containers that lack a probe, and why. All others are asked whether they live and whether they are ready.
+var unasked = map[string]map[string]string{
+	"livenessProbe": {
+		"tak-replicated-mount-owner/keeper":      "its end is that of all mounts of the node",
+		"tak-replicated-mount-owner/mount-owner": "SIGTERM, with which the kubelet begins, ends all mounts of the node; TestPodEnds of roles/mountowner",
+	},
+	"readinessProbe": {},
+}
+
+// sidecars are the containers that are not our own, and end by themselves when their driver's socket is gone.
+var sidecars = []string{"csi-provisioner", "csi-node-driver-registrar"}
+
+// checkOps wants each container of our own to serve metrics, at a port of its own by which they are found, and to be asked there whether
+// it lives and whether it is ready.
 func checkOps(t *testing.T, o object, p *corev1.PodSpec) {
 	by := map[int32]string{}
 	for _, c := range p.Containers {
-		if !strings.Contains(c.Image, "tak-os.org/tak-replicated") {
+		if name, _, _ := strings.Cut(path.Base(c.Image), ":"); slices.Contains(sidecars, name) {
 			continue
 		}
 		var port corev1.ContainerPort
@@ -179,9 +193,24 @@ func checkOps(t *testing.T, o object, p *corev1.PodSpec) {
 			t.Errorf("%s: containers %s and %s have port %d", o, c.Name, other, port.ContainerPort)
 		}
 		by[port.ContainerPort] = c.Name
-		if r := c.ReadinessProbe; r == nil || r.HTTPGet == nil || r.HTTPGet.Path != "/readyz" || r.HTTPGet.Port.String() != port.Name {
-			t.Errorf("%s: nobody asks whether container %s is ready", o, c.Name)
+		checkProbe(t, o, c, "livenessProbe", c.LivenessProbe, "/healthz", port.Name)
+		checkProbe(t, o, c, "readinessProbe", c.ReadinessProbe, "/readyz", port.Name)
+		if s := c.StartupProbe; s != nil {
+			t.Errorf("%s: container %s has a startup probe, of which nothing is expected: %+v", o, c.Name, s)
 		}
+	}
+}
+
+// checkProbe wants a probe to ask at a path, or not to be there where that is meant.
+func checkProbe(t *testing.T, o object, c corev1.Container, kind string, p *corev1.Probe, at, port string) {
+	if why, none := unasked[kind][o.name+"/"+c.Name]; none {
+		if p != nil {
+			t.Errorf("%s: container %s has a %s: %s", o, c.Name, kind, why)
+		}
+		return
+	}
+	if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != at || p.HTTPGet.Port.String() != port {
+		t.Errorf("%s: container %s has the %s %+v, which does not ask for %s at port %s", o, c.Name, kind, p, at, port)
 	}
 }
 

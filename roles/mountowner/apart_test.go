@@ -379,6 +379,11 @@ func TestPodEnds(t *testing.T) {
 			p := n.apart("pod")
 			n.used()
 			terminate(t, p.supervisor)
+			// That is why nobody may end it for another reason, such as a liveness probe: the manifests have none.
+			said, err := exec.Command("timeout", "10", "cat", n.path("pods/a/f")).CombinedOutput()
+			if err == nil || !strings.Contains(string(said), "not connected") && !strings.Contains(string(said), "No such file") {
+				t.Errorf("the supervisor was told to end, and its mount goes on: %s, %v", said, err)
+			}
 			terminate(t, p.keeper)
 		},
 	} {
