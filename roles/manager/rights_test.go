@@ -1,33 +1,39 @@
 package manager
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
+	"tak-os.org/tak-replicated/kube/kubetest"
 )
 
-// restricted is a manager with exactly the rights that files of the manifests give its account.
+const account = "tak-replicated-manager"
+
+// restricted is a manager with exactly the rights that files of the manifests give its account, until the test ends.
 func (w *world) restricted(files ...string) *manager {
 	w.t.Helper()
+	if more := w.c.Bound(account); len(more) > 0 {
+		w.t.Fatalf("the account has rights from elsewhere: %v", more)
+	}
 	for _, f := range files {
-		rules, err := os.ReadFile("../../manifests/" + f)
+		rules, err := kubetest.Manifest(f)
 		w.must(err)
+		w.t.Cleanup(func() { w.c.Remove(rules) })
 		w.c.Apply(rules)
 	}
-	kubeconfig, err := w.c.KubeconfigFor("system:serviceaccount:kube-system:tak-replicated-manager", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+	kubeconfig, err := w.c.KubeconfigFor("system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 	w.must(err)
 	m := w.manager(nil)
 	m.kube, err = kube.Connect(kube.Options{Kubeconfig: kubeconfig, Rate: 5000})
 	w.must(err)
+	kubetest.Eventually(w.t, 30*time.Second, "the rights are in effect", func() bool { return m.kube.CheckSchema(w.t.Context()) == nil })
 	return m
 }
 
 // TestRights runs a volume's whole life with exactly the rights of the manager's
 // account in the manifests: a refused claim is told so again, and credentials are renewed.
-// It comes before the test that gives the account more.
 func TestRights(t *testing.T) {
 	w := newWorld(t, 2)
 	m := w.restricted("base/rbac-manager.yaml")
