@@ -69,13 +69,14 @@ type Config struct {
 	Tree      *tree.Tree
 	Clock     Clock
 	Limits    Limits
-	Spawn     func(func())                // runs a function on a goroutine of its own
-	Authorize func(token []byte) error    // nil: certificates alone decide
-	Status    func() []byte               // JSON that answers StatusQuery
-	Refuse    func(op fsop.Op) fsop.Errno // space: an errno instead of logging op, or OK
-	Space     func(fs *fsop.StatFS)       // narrows what statfs shows to the tightest replica; may be nil
-	Room      func() uint64               // bytes by which files may grow ahead of the log; nil: any
-	Observe   Observer                    // may be nil
+	Spawn     func(func())                 // runs a function on a goroutine of its own
+	Authorize func(token []byte) error     // nil: certificates alone decide
+	Status    func() []byte                // JSON that answers StatusQuery
+	Refuse    func(op fsop.Op) fsop.Errno  // space: an errno instead of logging op, or OK
+	Settled   func(index uint64, open int) // the entry was applied, and all that Refuse let pass but the last open; may be nil
+	Space     func(fs *fsop.StatFS)        // narrows what statfs shows to the tightest replica; may be nil
+	Room      func() uint64                // bytes by which files may grow ahead of the log; nil: any
+	Observe   Observer                     // may be nil
 	Logger    *zap.Logger
 }
 
@@ -101,6 +102,7 @@ type Coordinator struct {
 	proposed   int             // entries proposed and not yet applied
 	mutations  uint64          // mutations accepted in this term, and
 	unapplied  uint64          // those of them not applied
+	open       int             // operations that Refuse was asked about, not applied
 	renaming   map[nameKey]int // names that those change
 	lastStamp  fsop.Time       // of the last entry proposed
 	control    []*control      // control operations waiting to be applied
@@ -137,7 +139,7 @@ func (c *Coordinator) reset() {
 	c.unreported = map[uint64]bool{}
 	c.stalled, c.bounced = nil, nil
 	c.batch, c.batchBytes, c.proposed = nil, 0, 0
-	c.mutations, c.unapplied = 0, 0
+	c.mutations, c.unapplied, c.open = 0, 0, 0
 	c.renaming = map[nameKey]int{}
 	c.control, c.parked = nil, nil
 	c.notices = map[uint64]*notice{}
@@ -221,6 +223,7 @@ func (c *Coordinator) Apply(index, term uint64, data []byte) error {
 	for i := range results {
 		c.deliver(&e.Items[i], &results[i])
 	}
+	c.tellSettled(index, e.Items)
 	c.tellApplied(index)
 	c.wakeParked(e.Items)
 	c.stepAll()

@@ -77,6 +77,7 @@ func (c *Coordinator) step(s *session) {
 		c.unwant(m)
 		c.launched(m)
 		op := m.req.Op
+		c.open++
 		if c.cfg.Refuse != nil {
 			if errno := c.cfg.Refuse(op); errno != fsop.OK {
 				op = refusal(op, errno)
@@ -247,6 +248,19 @@ func (c *Coordinator) stamp() fsop.Time {
 	}
 	c.lastStamp = t
 	return t
+}
+
+// tellSettled tells up to where what was let pass is applied. Entries have it in the order in
+// which it was asked about.
+func (c *Coordinator) tellSettled(index uint64, items []fsop.Item) {
+	for i := range items {
+		if items[i].Session != 0 {
+			c.open--
+		}
+	}
+	if c.cfg.Settled != nil {
+		c.cfg.Settled(index, c.open)
+	}
 }
 
 // deliver answers whoever waits for an applied operation.

@@ -49,6 +49,7 @@ type world struct {
 	mangle   func(m *fsop.Message)                     // changes what a client sends
 	pushed   func(n *fsop.Notice, ack func(*fsop.Ack)) // sees a notice before the client
 	refuse   func(op fsop.Op) fsop.Errno               // what the replicas have no room for; set before there is a coordinator
+	settled  func(index uint64, open int)              // set before there is a coordinator; may be nil
 	space    func()                                    // called when a statfs was read and is not answered
 	replicas []*replica
 }
@@ -136,6 +137,11 @@ func newWorldOf(t *testing.T, n int, limits coord.Limits) *world {
 					return fsop.OK
 				}
 				return w.refuse(op)
+			},
+			Settled: func(index uint64, open int) {
+				if w.settled != nil {
+					w.settled(index, open)
+				}
 			},
 			Space: func(*fsop.StatFS) {
 				if w.space != nil {

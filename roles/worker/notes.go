@@ -8,10 +8,12 @@ import (
 )
 
 // A worker tells the coordinator's how much room its disk has, and what it found
-// at the last marker of a scrub, in a note of its log: version u8 (2), then bytes
-// and free bytes, inodes and free inodes of the disk, the reserve, and the index
+// at the last marker of a scrub, in a note of its log: version u8 (2), then the place
+// in the log, free bytes, inodes and free inodes of the disk, the reserve, and the index
 // of the marker (0: none), u64 each, little endian, and the hash, 15 bytes.
-// Version 1 ends after the reserve.
+// Version 1 ends after the reserve. The place is up to where the log was applied before
+// the disk was looked at, with the highest bit set. Releases before had the size of the
+// disk there, of which nobody made use.
 const (
 	noteVersion = 2
 	roomSize    = 1 + 5*8
@@ -28,7 +30,7 @@ type note struct {
 func (n note) encode() []byte {
 	b := []byte{noteVersion}
 	d := n.room
-	for _, v := range [...]uint64{d.bytes, d.free, d.inodes, d.inodesFree, d.reserve, n.scrubIndex} {
+	for _, v := range [...]uint64{d.place, d.free, d.inodes, d.inodesFree, d.reserve, n.scrubIndex} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return append(b, n.scrubSum[:]...)
@@ -45,17 +47,28 @@ func decodeNote(b []byte) (n note, ok bool) {
 		return n, false
 	}
 	d := &n.room
-	for i, p := range [...]*uint64{&d.bytes, &d.free, &d.inodes, &d.inodesFree, &d.reserve} {
+	for i, p := range [...]*uint64{&d.place, &d.free, &d.inodes, &d.inodesFree, &d.reserve} {
 		*p = binary.LittleEndian.Uint64(b[1+8*i:])
 	}
 	return n, true
 }
 
 // disk is the room on one replica's disk.
-type diskRoom struct{ bytes, free, inodes, inodesFree, reserve uint64 }
+type diskRoom struct{ place, free, inodes, inodesFree, reserve uint64 }
+
+// placeMark tells a place in the log from the size of a disk.
+const placeMark = 1 << 63
 
 func roomOf(i *tree.SpaceInfo) diskRoom {
-	return diskRoom{i.DiskBytes, i.DiskFree, i.DiskInodes, i.InodesFree, i.Reserve}
+	return diskRoom{free: i.DiskFree, inodes: i.DiskInodes, inodesFree: i.InodesFree, reserve: i.Reserve}
+}
+
+// applied is up to where the log is in what the disk shows; 0: not known.
+func (d diskRoom) applied() uint64 {
+	if d.place&placeMark == 0 {
+		return 0
+	}
+	return d.place &^ placeMark
 }
 
 // usable is what files may still take.
@@ -78,15 +91,19 @@ func otherRooms(st raftlog.Status, self, used uint64, told map[uint64]diskRoom) 
 		if m.Behind {
 			if room := told[m.ID]; m.Active && room.usable().Bytes > used {
 				room.free -= used
+				room.place = 0 // what was applied since is in used
 				rooms = append(rooms, room)
 			}
 			continue
 		}
 		if n, ok := decodeNote(m.Note); ok {
-			rooms = append(rooms, n.room)
 			if m.Match > 0 {
 				told[m.ID] = n.room
 			}
+			if !m.Active {
+				n.room.place = 0 // the others go on, and it may never apply that
+			}
+			rooms = append(rooms, n.room)
 		} else if m.Active {
 			all = false
 		}

@@ -40,7 +40,7 @@ func TestRoomCountsWhatIsUntold(t *testing.T) {
 	const gib = 1 << 30
 	now := time.Now()
 	s := &space{now: func() time.Time { return now }, others: func() ([]diskRoom, bool) {
-		return []diskRoom{{bytes: 10 * gib, free: 2 * gib, reserve: gib}}, true
+		return []diskRoom{{free: 2 * gib, reserve: gib}}, true
 	}}
 	s.look(now, tree.SpaceInfo{DiskBytes: 10 * gib, DiskFree: 5 * gib})
 	empty := s.room()
@@ -64,8 +64,8 @@ func TestRoomCountsWhatIsUntold(t *testing.T) {
 // TestRebuiltMemberDoesNotCount: the disk of a member that gets a checkpoint holds two
 // copies, or has no room for the second; the others write on meanwhile.
 func TestRebuiltMemberDoesNotCount(t *testing.T) {
-	full := note{room: diskRoom{bytes: 1000}}.encode()
-	roomy := note{room: diskRoom{bytes: 1000, free: 900}}.encode()
+	full := note{room: diskRoom{}}.encode()
+	roomy := note{room: diskRoom{free: 900}}.encode()
 	members := func(behind bool) raftlog.Status {
 		return raftlog.Status{Members: []raftlog.MemberStatus{
 			{Member: raftlog.Member{ID: 1}, Active: true},
@@ -85,7 +85,7 @@ func TestRebuiltMemberDoesNotCount(t *testing.T) {
 // TestRoomForARebuildIsLeft: files do not grow beyond what a member that is there, and gets
 // a checkpoint, can receive beside what it has.
 func TestRoomForARebuildIsLeft(t *testing.T) {
-	note := func(free uint64) []byte { return note{room: diskRoom{bytes: 1000, free: free, reserve: 100}}.encode() }
+	note := func(free uint64) []byte { return note{room: diskRoom{free: free, reserve: 100}}.encode() }
 	status := func(behind, active bool, free uint64) raftlog.Status {
 		return raftlog.Status{Members: []raftlog.MemberStatus{
 			{Member: raftlog.Member{ID: 1}, Active: true},
@@ -110,7 +110,7 @@ func TestRoomForARebuildIsLeft(t *testing.T) {
 
 // TestTightestReplicaDecides has another replica's disk be the fuller one.
 func TestTightestReplicaDecides(t *testing.T) {
-	other := diskRoom{bytes: 1000, free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
+	other := diskRoom{free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
 	s := &space{now: time.Now, short: make(chan struct{}, 1), others: func() ([]diskRoom, bool) { return []diskRoom{other}, true }}
 	now := time.Now()
 	roomy := tree.SpaceInfo{DiskBytes: 10_000, DiskFree: 9_000, DiskInodes: 9000, InodesFree: 8000, Reserve: 100}
@@ -129,11 +129,57 @@ func TestTightestReplicaDecides(t *testing.T) {
 	}
 }
 
+// TestUnappliedGrowthIsCounted: what was admitted counts against the room of a replica until
+// that has told of its disk with the entry applied, however long that takes.
+func TestUnappliedGrowthIsCounted(t *testing.T) {
+	other := diskRoom{place: placeMark | 7, free: 1100, reserve: 100}
+	now := time.Now()
+	s := &space{now: func() time.Time { return now }, others: func() ([]diskRoom, bool) { return []diskRoom{other}, true }}
+	roomy := tree.SpaceInfo{DiskBytes: 1 << 40, DiskFree: 1 << 40}
+	look := func(after time.Duration) uint64 {
+		now = now.Add(after)
+		s.look(now, roomy)
+		return s.left(&other).Bytes
+	}
+	look(0)
+	s.mu.asked, s.mu.admitted = 3, tree.Growth{Bytes: 400}
+	look(time.Second)
+	s.mu.asked = 5 // the last two are not applied, and grow nothing
+	if left := look(2 * noteAge); left != 600 {
+		t.Errorf("%d bytes are left while it is not known where the growth is in the log", left)
+	}
+	s.settled(9, 3)
+	other.place = placeMark | 100
+	if left := look(0); left != 600 {
+		t.Errorf("%d bytes are left while one of three operations is not applied", left)
+	}
+	s.settled(10, 2)
+	other.place = placeMark | 9
+	if left := look(noteAge); left != 600 {
+		t.Errorf("%d bytes are left while the other has not applied entry 10", left)
+	}
+	other = diskRoom{place: placeMark | 10, free: 700, reserve: 100}
+	if left := look(0); left != 600 {
+		t.Errorf("%d bytes are left, and are counted twice", left)
+	}
+	if look(2 * noteAge); len(s.mu.past) != 0 {
+		t.Errorf("%d admissions are kept", len(s.mu.past))
+	}
+	s.mu.admitted = tree.Growth{Bytes: 500}
+	other.place = 1000 // an older worker tells the size of its disk
+	if left := look(0); left != 100 {
+		t.Errorf("%d bytes are left beside an older worker", left)
+	}
+	if left := look(2 * noteAge); left != 600 {
+		t.Errorf("%d bytes are left beside an older worker, later", left)
+	}
+}
+
 // TestStatFSShowsTheTightest has what is used stay true where the tightest disk says how
 // much is free.
 func TestStatFSShowsTheTightest(t *testing.T) {
-	counted := diskRoom{bytes: 1000, free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
-	uncounted := diskRoom{bytes: 9000, free: 9000} // as btrfs tells it
+	counted := diskRoom{free: 300, inodes: 4000, inodesFree: 1024 + 5, reserve: 100}
+	uncounted := diskRoom{free: 9000} // as btrfs tells it
 	cases := []struct {
 		name       string
 		others     []diskRoom

@@ -206,7 +206,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 	r.coord = coord.New(coord.Config{
 		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
-		Status:    r.status, Refuse: r.space.refuse, Space: r.space.narrow, Room: r.space.room,
+		Status:    r.status, Refuse: r.space.refuse, Settled: r.space.settled, Space: r.space.narrow, Room: r.space.room,
 		Observe: logged{r.counts}, Logger: r.log.Named("coordinator"),
 	})
 	r.machine = newMachine(r.tree, r.coord)
@@ -354,8 +354,10 @@ func (r *replica) keepHouse(ctx context.Context) error {
 
 // tellRoom notes for the coordinator how much room this replica's disk has.
 func (r *replica) tellRoom() {
+	applied := r.group.Applied() // before the look
 	if info, err := r.tree.Space(); err == nil {
 		n := note{room: roomOf(&info)}
+		n.room.place = placeMark | applied
 		n.scrubIndex, n.scrubSum = r.scrub.last()
 		r.group.SetNote(n.encode())
 	}

@@ -29,18 +29,33 @@ type space struct {
 	mu struct {
 		sync.Mutex
 		info     tree.SpaceInfo
+		asked    uint64 // operations, ever
 		others   []diskRoom
 		all      bool // nobody is missing there
 		at       time.Time
 		admitted tree.Growth // since then
-		past     []admission // admitted before, oldest first, at most noteAge ago
+		past     []admission // admitted before, oldest first, that may not be in what the others told
 	}
 }
 
 // admission is what was admitted until a time.
 type admission struct {
 	until time.Time
+	asked uint64 // operations, by then
+	index uint64 // up to which the log has it; 0: not known yet
 	grows tree.Growth
+}
+
+// pastMost bounds what is remembered one by one: some minutes of growth.
+const pastMost = 1024
+
+// untold reports whether what a replica told of its disk may not have this in it. One of
+// which it is not known what it has applied has told everything after noteAge.
+func (a *admission) untold(room *diskRoom, now time.Time) bool {
+	if applied := room.applied(); applied != 0 {
+		return a.index == 0 || a.index > applied
+	}
+	return now.Sub(a.until) <= noteAge
 }
 
 func sum(a, b tree.Growth) tree.Growth {
@@ -62,11 +77,12 @@ func after(left, taken tree.Growth) tree.Growth {
 // can't be asked refuses nothing: then the replica itself will stop.
 func (s *space) refuse(op fsop.Op) fsop.Errno {
 	grows := s.tree.Growth(op)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.asked++
 	if grows == (tree.Growth{}) {
 		return fsop.OK
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.freshen() != nil {
 		return fsop.OK
 	}
@@ -79,6 +95,19 @@ func (s *space) refuse(op fsop.Op) fsop.Errno {
 	}
 	s.mu.admitted = sum(s.mu.admitted, grows)
 	return fsop.OK
+}
+
+// settled notes that the entry at index was applied, and everything that was asked about
+// but the last open operations. It is the coordinator's Config.Settled.
+func (s *space) settled(index uint64, open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	past := s.mu.past
+	for i := len(past) - 1; i >= 0 && past[i].index == 0; i-- {
+		if past[i].asked+uint64(open) <= s.mu.asked {
+			past[i].index = index
+		}
+	}
 }
 
 // freshen takes a new look at the disks if the last one was long ago.
@@ -97,15 +126,39 @@ func (s *space) freshen() error {
 // look takes a new look at the disks.
 func (s *space) look(now time.Time, info tree.SpaceInfo) {
 	m := &s.mu
-	m.past = append(m.past, admission{now, m.admitted})
-	for len(m.past) > 0 && now.Sub(m.past[0].until) > noteAge {
-		m.past = m.past[1:]
+	if m.admitted != (tree.Growth{}) {
+		m.past = append(m.past, admission{until: now, asked: m.asked, grows: m.admitted})
 	}
 	m.info, m.at, m.admitted = info, now, tree.Growth{}
 	m.others, m.all = nil, true
 	if s.others != nil {
 		m.others, m.all = s.others()
 	}
+	s.forget()
+}
+
+// forget drops what everybody has told, and joins the oldest of too much.
+func (s *space) forget() {
+	m := &s.mu
+	for len(m.past) > 0 && !s.someoneLacks(&m.past[0]) {
+		m.past = m.past[1:]
+	}
+	for len(m.past) > pastMost {
+		m.past[1].grows = sum(m.past[0].grows, m.past[1].grows)
+		m.past = m.past[1:]
+	}
+}
+
+func (s *space) someoneLacks(a *admission) bool {
+	if s.mu.at.Sub(a.until) <= noteAge {
+		return true // others may be heard of that are not now
+	}
+	for i := range s.mu.others {
+		if a.untold(&s.mu.others[i], s.mu.at) {
+			return true
+		}
+	}
+	return false
 }
 
 // fits reports whether files may grow by that much everywhere. What was
@@ -125,22 +178,24 @@ func (s *space) fits(grows tree.Growth) bool {
 	if !fits(all, roomOf(i).usable()) {
 		return false
 	}
-	untold := s.untold()
-	for _, room := range s.mu.others {
-		if !fits(all, after(room.usable(), untold)) {
+	for i := range s.mu.others {
+		if !fits(all, s.left(&s.mu.others[i])) {
 			return false
 		}
 	}
 	return true
 }
 
-// untold is what was admitted before the last look, and may not be in what the
-// others told.
-func (s *space) untold() (all tree.Growth) {
-	for _, a := range s.mu.past {
-		all = sum(all, a.grows)
+// left is what another replica has left, without what was admitted before the last look and
+// may not be in what it told.
+func (s *space) left(room *diskRoom) tree.Growth {
+	var untold tree.Growth
+	for i := range s.mu.past {
+		if a := &s.mu.past[i]; a.untold(room, s.mu.at) {
+			untold = sum(untold, a.grows)
+		}
 	}
-	return all
+	return after(room.usable(), untold)
 }
 
 // narrow makes statfs show the tightest replica.
@@ -187,8 +242,8 @@ func (s *space) room() uint64 {
 		return 0
 	}
 	free = after(free, taken)
-	for _, other := range s.mu.others {
-		left := after(other.usable(), sum(taken, s.untold()))
+	for i := range s.mu.others {
+		left := after(s.left(&s.mu.others[i]), taken)
 		free = tree.Growth{Bytes: min(free.Bytes, left.Bytes), Files: min(free.Files, left.Files)}
 	}
 	return min(free.Bytes, free.Files*fsop.AheadRoom(&fsop.Write{}))
