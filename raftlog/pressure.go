@@ -8,8 +8,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// pressurePatience is how long the others wait for a member that gets no further.
-const pressurePatience = 3 * time.Second
+// The others wait for a member as long as it takes a pressurePart of what it may lack in
+// each pressurePatience: 1.3 of 85 MiB in 3 s. A disk that is slower than that is not
+// slow but broken, and must not make the whole volume so.
+const (
+	pressurePatience = 3 * time.Second
+	pressurePart     = 64
+)
 
 // pressure holds proposals back for members that lag, so that they don't fall off the
 // journal: each would have to be sent a checkpoint, for which its disk may have no room.
@@ -21,9 +26,9 @@ type pressure struct {
 // laggard is a member that lacks more than may be.
 type laggard struct {
 	match uint64        // what it had
-	since time.Duration // when it began to have that
-	// left: it has got no further for so long that nobody waits for it any more until
-	// it has caught up.
+	since time.Duration // when that was
+	// left: it has got so little further that nobody waits for it any more until it has
+	// caught up.
 	left bool
 }
 
@@ -37,7 +42,7 @@ func (c *core) holdsBack() (holds bool) {
 		}
 		switch lacks := c.store.journal.BytesAfter(pr.Match); {
 		case lacks > most:
-			holds = c.waitsFor(id, pr.Match, now) || holds
+			holds = c.waitsFor(id, pr.Match, lacks, now) || holds
 		case lacks <= most/2:
 			delete(c.pressure.lagging, id)
 		}
@@ -67,7 +72,7 @@ func (c *core) fedFromJournal(id uint64, pr *tracker.Progress) bool {
 
 // waitsFor reports whether a member that lacks too much, and has what is up to match, is
 // waited for.
-func (c *core) waitsFor(id, match uint64, now time.Duration) bool {
+func (c *core) waitsFor(id, match uint64, lacks int64, now time.Duration) bool {
 	l := c.pressure.lagging[id]
 	switch {
 	case l == nil:
@@ -78,11 +83,11 @@ func (c *core) waitsFor(id, match uint64, now time.Duration) bool {
 		c.log.Info("proposals wait for a slow member", zap.Uint64("member", id), zap.Uint64("match", match))
 	case l.left:
 		return false
-	case match > l.match:
+	case c.store.journal.BytesAfter(l.match)-lacks >= c.g.cfg.Limits.JournalBytes/3/pressurePart:
 		l.match, l.since = match, now
 	case now-l.since >= pressurePatience:
 		l.left = true
-		c.log.Warn("a slow member gets no further: proposals wait for it no more", zap.Uint64("member", id), zap.Uint64("match", match))
+		c.log.Warn("a slow member gets too little further: proposals wait for it no more", zap.Uint64("member", id), zap.Uint64("match", match))
 		return false
 	}
 	return true

@@ -31,10 +31,13 @@ func (c *cluster) restartWith(segment int64) {
 }
 
 // slowCluster has a leader, and a follower that will lag.
-func slowCluster(t *testing.T, seed uint64) (c *cluster, lead, slow *node) {
+func slowCluster(t *testing.T, seed uint64, limit ...func(*raftlog.Limits)) (c *cluster, lead, slow *node) {
 	t.Helper()
 	c = newCluster(t, seed, 3)
 	c.limits.CheckpointBytes, c.limits.JournalBytes, c.limits.InflightMessages = 128<<10, 2<<20, 16
+	for _, f := range limit {
+		f(&c.limits)
+	}
 	c.restartWith(64 << 10)
 	lead = c.elect()
 	slow = c.nodes[0]
@@ -117,6 +120,36 @@ func TestHungMemberIsWaitedForOnce(t *testing.T) {
 		slow.gate.hung = false
 		c.converge(20_000)
 	}
+}
+
+// TestCrawlingMemberIsWaitedForOnce has a member take an entry now and then.
+func TestCrawlingMemberIsWaitedForOnce(t *testing.T) {
+	c, lead, slow := slowCluster(t, 20, func(l *raftlog.Limits) {
+		l.JournalBytes, l.MessageBytes = 8<<20, 1 // an entry a message
+	})
+	slow.gate.hung = true
+	crawl := func() (longest time.Duration) {
+		for range 4 {
+			begin := lead.member(slow.id).Match
+			for m := lead.member(slow.id); m.Match == begin && !m.Behind; m = lead.member(slow.id) {
+				slow.gate.let = 1 // what comes behind a gap is not taken
+				longest = max(longest, standstill(c, lead, 20*time.Millisecond))
+			}
+			slow.gate.let = 0
+			if now := lead.member(slow.id).Match; now > begin+1 {
+				t.Fatalf("it takes %d entries at once", now-begin)
+			}
+			longest = max(longest, standstill(c, lead, 2*time.Second))
+		}
+		return longest
+	}
+	standstill(c, lead, 2*time.Second) // so that it lags
+	crawl()
+	if d := crawl(); d > 200*time.Millisecond {
+		t.Errorf("the others still stand still for %v", d)
+	}
+	slow.gate.hung = false
+	c.converge(20_000)
 }
 
 // TestSilentMemberIsNotWaitedFor has a member stand still altogether.

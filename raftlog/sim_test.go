@@ -232,6 +232,7 @@ type gate struct {
 	held []func()
 	// hung: neither the log nor a checkpoint is taken, as if the disk hung; heartbeats are answered.
 	hung bool
+	let  int // how much of the log is taken all the same, in messages
 }
 
 // isAppend tells a message with which a leader sends its log.
@@ -239,7 +240,10 @@ func isAppend(m []byte) bool { return len(m) > 3 && m[1] == 1 && m[3] == byte(pb
 
 func (g *gate) Receive(from uint64, m []byte) {
 	if g.hung && isAppend(m) {
-		return
+		if g.let == 0 {
+			return
+		}
+		g.let--
 	}
 	if g.shut {
 		g.held = append(g.held, func() { g.Group.Receive(from, m) })
