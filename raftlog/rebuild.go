@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -41,6 +42,10 @@ type outbound struct {
 	retryAt uint64 // tick
 
 	index, parts, bytes atomic.Uint64
+
+	moves atomic.Uint64 // counts what the member has done; 0 while nothing was offered
+	seen  uint64        // moves at the last tick
+	still time.Duration // how long that has not changed
 }
 
 // retryTicks is how long a member waits after a transfer that failed. One that refused
@@ -107,6 +112,7 @@ func (o *outbound) progress(index, parts, bytes uint64) {
 	o.index.Store(index)
 	o.parts.Store(parts)
 	o.bytes.Store(bytes)
+	o.moves.Add(1)
 }
 
 func (o *outbound) status() *Rebuild {
@@ -152,6 +158,10 @@ func (r *rebuilds) patience(to uint64, err error) uint64 {
 
 func (r *rebuilds) tick(c *core) {
 	for to, o := range r.outbound {
+		if why := o.hopeless(c.membership, c.clock.period()); why != "" {
+			c.log.Warn("checkpoint is sent no further", zap.Uint64("member", to), zap.String("reason", why))
+			o.cancel()
+		}
 		if o.ended && c.ticks >= o.retryAt {
 			delete(r.outbound, to)
 			c.rn.ReportSnapshot(to, raft.SnapshotFailure)

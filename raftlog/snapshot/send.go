@@ -19,7 +19,9 @@ type Source interface {
 }
 
 // Progress is told how far a transfer is: the checkpoint's index, and how many
-// parts and bytes have been dealt with. It must not block.
+// parts and bytes have been dealt with. The sender's is told that something is offered,
+// and then each time that the receiver has answered or taken something, also when the
+// numbers are the same. It must not block.
 type Progress func(index, parts, bytes uint64)
 
 // roundsMost bounds how often a newer checkpoint is begun in one conversation.
@@ -70,6 +72,7 @@ func (s *sender) round() (bool, error) {
 	}
 	defer cp.Close()
 	s.cp, s.index, s.parts, s.bytes = cp, cp.Meta().Index, 0, 0
+	s.progress(s.index, 0, 0)
 	s.begin(typeOffer)
 	s.out = appendOffer(s.out, cp.Meta())
 	if err := s.ask(typeAccept); err != nil {
@@ -83,6 +86,7 @@ func (s *sender) round() (bool, error) {
 	if err := s.ask(typeReady); err != nil {
 		return false, fmt.Errorf("complete checkpoint %d: %w", s.index, err)
 	}
+	s.progress(s.index, s.parts, s.bytes)
 	if !s.src.Continues(s.index) {
 		return false, nil
 	}
@@ -125,6 +129,7 @@ func (s *sender) sendParts() error {
 		if err != nil {
 			return err
 		}
+		s.progress(s.index, s.parts, s.bytes)
 		for i, p := range parts {
 			if err := s.sendPart(i, p, have[i]); err != nil {
 				return fmt.Errorf("part %q: %w", p.Name, err)
