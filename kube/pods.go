@@ -151,6 +151,11 @@ func workerPodSpec(w WorkerPod, claim string) corev1.PodSpec {
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("48Mi"),
 			}},
+			// As the replica host: the backing volume's folder may be another user's.
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"DAC_OVERRIDE"}},
+			},
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: WorkerDataPath}, {Name: "trust", MountPath: WorkerTrustPath, ReadOnly: true}},
 		}},
 		Volumes: []corev1.Volume{

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,5 +32,17 @@ func TestWorkerPodIsAsked(t *testing.T) {
 		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != want.path || ports[p.HTTPGet.Port.String()] != 9814 || p.PeriodSeconds*p.FailureThreshold < want.atLeast {
 			t.Errorf("%s probe: %+v", what, p)
 		}
+	}
+}
+
+// TestWorkerPodMayLittle has a worker Pod have no more rights on its node than the replica host.
+func TestWorkerPodMayLittle(t *testing.T) {
+	v := &api.ReplicatedVolume{}
+	v.Name = "pvc-u"
+	s := workerPodSpec(WorkerPod{Volume: v, Index: 1}, "claim").Containers[0].SecurityContext
+	if s == nil || s.Privileged != nil && *s.Privileged || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
+		s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.Capabilities == nil ||
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, []corev1.Capability{"DAC_OVERRIDE"}) {
+		t.Errorf("%+v", s)
 	}
 }
