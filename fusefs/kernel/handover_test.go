@@ -241,7 +241,7 @@ func startHandover(t *testing.T, env ...string) *handover {
 	must(t, keeper.Start())
 	h.keepers = append(h.keepers, keeper)
 	t.Cleanup(func() {
-		if err := Unmount(h.dir); err != nil {
+		if err := unmountSoon(h.dir); err != nil {
 			t.Error(err)
 			_ = Detach(h.dir)
 		}
@@ -258,6 +258,16 @@ func startHandover(t *testing.T, env ...string) *handover {
 	watchdog(t, h.dir, 2*time.Minute)
 	settle(t, h.dir)
 	return h
+}
+
+// unmountSoon unmounts what a keeper may use for a moment still, which asks for something
+// when another process serves.
+func unmountSoon(dir string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if err := Unmount(dir); !errors.Is(err, ErrBusy) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // kill ends the serving process and waits for the next one.

@@ -26,9 +26,11 @@ type backend struct {
 	sess *oneSession
 	path string
 
-	mu   sync.Mutex
-	turn *sync.Cond
-	conn *net.UnixConn // the last one to come
+	mu      sync.Mutex
+	turn    *sync.Cond
+	conn    *net.UnixConn // the last one to come
+	ended   bool
+	serving sync.WaitGroup
 
 	hold    atomic.Pointer[held] // whose answers are held back; nil: nobody's
 	dropped chan struct{}        // a token each time that a name was dropped
@@ -53,25 +55,36 @@ func newBackend(t *testing.T, o *oneTree) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
+	t.Cleanup(func() { // the tree is closed thereafter
+		l.Close()
+		b.mu.Lock()
+		b.ended = true
+		if b.conn != nil {
+			b.conn.Close()
+		}
+		b.turn.Broadcast()
+		b.mu.Unlock()
+		b.serving.Wait()
+	})
+	b.serving.Go(func() {
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
 				return
 			}
-			go b.serve(c)
+			b.serving.Go(func() { b.serve(c) })
 		}
-	}()
+	})
 	return b
 }
 
 func (b *backend) serve(c *net.UnixConn) {
 	defer c.Close()
 	b.mu.Lock()
+	ended := b.ended
 	b.conn = c
 	b.mu.Unlock()
-	for {
+	for !ended {
 		buf := make([]byte, 256<<10)
 		n, err := c.Read(buf)
 		if err != nil || n < 8 {
@@ -85,14 +98,15 @@ func (b *backend) serve(c *net.UnixConn) {
 		if err != nil {
 			panic(err)
 		}
-		go func() {
+		b.serving.Go(func() {
 			if h := b.hold.Load(); h != nil && h.whose(req.Op) {
 				offer(h.asked)
 				<-h.release
 			}
-			rep := b.answer(req)
-			c.Write(fsop.AppendReply(binary.NativeEndian.AppendUint64(nil, binary.NativeEndian.Uint64(buf)), rep))
-		}()
+			if rep := b.answer(req); rep != nil {
+				c.Write(fsop.AppendReply(binary.NativeEndian.AppendUint64(nil, binary.NativeEndian.Uint64(buf)), rep))
+			}
+		})
 	}
 }
 
@@ -124,7 +138,8 @@ func (b *backend) moved(t *testing.T, parent fsop.Ino, name string) {
 	must(t, err)
 }
 
-// answer applies a mutation in its turn, and once.
+// answer applies a mutation in its turn, and once. It returns nil when the test has
+// ended meanwhile.
 func (b *backend) answer(req *fsop.Request) *fsop.Reply {
 	if req.Op.Kind().Query() {
 		rep, err := b.sess.Call(context.Background(), req)
@@ -135,7 +150,7 @@ func (b *backend) answer(req *fsop.Request) *fsop.Reply {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for {
+	for !b.ended {
 		b.o.mu.Lock()
 		res, err := b.o.apply(fsop.Item{Session: b.sess.id, Seq: req.Seq, Ack: req.Ack, Op: req.Op})
 		b.o.mu.Unlock()
@@ -152,6 +167,7 @@ func (b *backend) answer(req *fsop.Request) *fsop.Reply {
 		b.turn.Broadcast()
 		return res.Reply
 	}
+	return nil
 }
 
 // remoteSession is the serving process's side: what a client's session does

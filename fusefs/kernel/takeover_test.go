@@ -131,7 +131,7 @@ func TestDeathWithoutResend(t *testing.T) {
 		t.Errorf("fstat: %v, want ENOTCONN", err)
 	}
 	h.await(t, func(*KeeperStatus) bool { return unix.Stat(filepath.Join(h.dir, "f"), &st) == nil })
-	must(t, Unmount(h.dir)) // and the dead one is left for the clean-up
+	must(t, unmountSoon(h.dir)) // and the dead one is left for the clean-up
 }
 
 // TestKeeperRefuses shows what others get at the keeper's socket.
