@@ -306,6 +306,8 @@ func (p toyPart) ReadAt(b []byte, off int64) (int, uint64, error) {
 
 func (toyPart) Close() error { return nil }
 
+func (toyPart) Hole(uint64) (n, index uint64, err error) { return 0, 0, nil }
+
 func (r *toyReader) NewestIndex() uint64 { return r.state.Index }
 func (r *toyReader) Close() error        { return nil }
 
@@ -375,6 +377,10 @@ func (w *toyWriter) Write(p raftlog.Part, offset uint64, data []byte, readAt uin
 	}
 	note := binary.LittleEndian.AppendUint64(nil, readAt)
 	return disk.WriteFile(w.m.fs, name+".at", binary.LittleEndian.AppendUint64(note, offset+uint64(len(data))))
+}
+
+func (w *toyWriter) Hole(p raftlog.Part, offset, n, readAt uint64) error {
+	return w.Write(p, offset, make([]byte, n), readAt)
 }
 
 func (w *toyWriter) Finish() error {

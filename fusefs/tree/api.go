@@ -86,4 +86,5 @@ type Part struct {
 	Name  string
 	Size  uint64
 	Stamp uint64
+	Data  uint64
 }

@@ -172,10 +172,10 @@ func (w *CheckpointWriter) Have(p Part) (uint64, error) {
 		r = nil
 	}
 	if r == nil {
-		return 0, w.expect(p.Size)
+		return 0, w.expect(p.Data)
 	}
 	have := min(r.have, p.Size)
-	return have, w.expect(p.Size - have)
+	return have, w.expect(min(p.Data, p.Size-have))
 }
 
 // admit checks a part's name and notes that the checkpoint has it.
@@ -260,24 +260,10 @@ func (w *CheckpointWriter) clear(name string) error {
 // Write stores bytes of a part, at the end of what is here of it, that the sender
 // read when it had applied readAt; with 0 it says that it has them only damaged.
 func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint64) error {
-	if err := w.admit(p); err != nil {
+	r, err := w.begin(p, offset)
+	if err != nil {
 		return err
 	}
-	r := w.parts[p.Name]
-	if r == nil {
-		w.drop(p.Name)
-	}
-	if err := w.clearStale(); err != nil {
-		return err
-	}
-	if r == nil {
-		r = &received{readAt: math.MaxUint64}
-		w.parts[p.Name] = r
-	}
-	if offset > r.have {
-		return fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, r.have)
-	}
-	w.asking = false
 	if end := offset + uint64(len(data)); end > r.have {
 		if err := w.checkRoom(end - r.have); err != nil {
 			return err
@@ -298,8 +284,62 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 	} else {
 		r.addDamaged(pagesOf(offset, offset+uint64(len(data))))
 	}
-	w.unsynced[p.Name] = struct{}{}
-	if w.bytes += len(data); w.bytes >= unsyncedBytesMax || len(w.unsynced) >= unsyncedPartsMax {
+	return w.written(p.Name, len(data))
+}
+
+// Hole is Write of n zeroes that take no space.
+func (w *CheckpointWriter) Hole(p Part, offset, n, readAt uint64) error {
+	r, err := w.begin(p, offset)
+	if err != nil {
+		return err
+	}
+	if end := offset + n; end > r.have {
+		f, done, err := w.file(p.Name)
+		if err != nil {
+			return err
+		}
+		// What a transfer that broke off has left there goes.
+		err = f.Truncate(int64(r.have))
+		if err == nil {
+			err = f.Truncate(int64(end))
+		}
+		done()
+		if err != nil {
+			return fmt.Errorf("part %s: %w", p.Name, err)
+		}
+		r.have = end
+	}
+	r.readAt = min(r.readAt, readAt)
+	return w.written(p.Name, 0)
+}
+
+// begin prepares a part to get bytes at an offset.
+func (w *CheckpointWriter) begin(p Part, offset uint64) (*received, error) {
+	if err := w.admit(p); err != nil {
+		return nil, err
+	}
+	r := w.parts[p.Name]
+	if r == nil {
+		w.drop(p.Name)
+	}
+	if err := w.clearStale(); err != nil {
+		return nil, err
+	}
+	if r == nil {
+		r = &received{readAt: math.MaxUint64}
+		w.parts[p.Name] = r
+	}
+	if offset > r.have {
+		return nil, fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, r.have)
+	}
+	w.asking = false
+	return r, nil
+}
+
+// written notes that a part has more bytes, which are to be synced.
+func (w *CheckpointWriter) written(name string, bytes int) error {
+	w.unsynced[name] = struct{}{}
+	if w.bytes += bytes; w.bytes >= unsyncedBytesMax || len(w.unsynced) >= unsyncedPartsMax {
 		return w.sync()
 	}
 	return nil

@@ -78,7 +78,7 @@ func TestReceiveLeavesTheReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ino := range 5 {
-		if _, err = w.Have(tree.Part{Name: fmt.Sprint("content/", ino+2), Size: 7 << 20, Stamp: 1000}); err != nil {
+		if _, err = w.Have(tree.Part{Name: fmt.Sprint("content/", ino+2), Size: 7 << 20, Data: 7 << 20, Stamp: 1000}); err != nil {
 			break
 		}
 	}

@@ -130,7 +130,7 @@ func (r *CheckpointReader) Next() (Part, error) {
 		if err != nil {
 			return Part{}, err
 		}
-		return Part{Name: r.id + name, Size: uint64(st.Size()), Stamp: r.meta.Index}, nil
+		return Part{Name: r.id + name, Size: uint64(st.Size()), Data: uint64(st.Size()), Stamp: r.meta.Index}, nil
 	}
 	for ; r.it.Valid(); r.it.Next() {
 		n, ok := decodeInode(keyIno(r.it.Key()), r.it.Value())
@@ -145,7 +145,7 @@ func (r *CheckpointReader) Next() (Part, error) {
 			return Part{}, err
 		}
 		r.it.Next()
-		return Part{Name: contentName(n.ino), Size: size, Stamp: n.changed}, nil
+		return Part{Name: contentName(n.ino), Size: size, Data: min(size, n.pages()*pageSize), Stamp: n.changed}, nil
 	}
 	if err := r.it.Error(); err != nil {
 		return Part{}, err

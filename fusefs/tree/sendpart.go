@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,6 +29,9 @@ type PartReader interface {
 	// have everything. Damaged bytes come by themselves, with index 0. It reads less
 	// than p at a border of what is damaged and, with io.EOF, at the end.
 	ReadAt(p []byte, off int64) (n int, index uint64, err error)
+	// Hole returns how many bytes from an offset on are zeroes that take no space, and
+	// the index up to which that says everything; 0 bytes where ReadAt has to tell.
+	Hole(off uint64) (n, index uint64, err error)
 	io.Closer
 }
 
@@ -42,6 +46,9 @@ func (r storeReader) ReadAt(p []byte, off int64) (n int, index uint64, err error
 	n, err = r.File.ReadAt(p, off)
 	return n, r.index, err
 }
+
+// Hole implements PartReader.
+func (r storeReader) Hole(uint64) (n, index uint64, err error) { return 0, 0, nil }
 
 // contentReader reads a content file with what is pending. What is missing reads as
 // zeroes.
@@ -64,6 +71,23 @@ func (r *contentReader) ReadAt(p []byte, off int64) (n int, index uint64, err er
 	return n, index, err
 }
 
+// Hole implements PartReader. A page that is not allocated has no bytes but those of
+// entries that are going to be replayed, by the receiver too.
+func (r *contentReader) Hole(off uint64) (n, index uint64, err error) {
+	err = r.looking(func(v view, applied uint64) error {
+		f := v.inode(r.ino)
+		if f == nil || !f.has(inFile) {
+			return nil // what ReadAt says goes
+		}
+		index, n = applied, math.MaxUint64
+		if at, ok := v.nextData(f, off/pageSize); ok {
+			n = max(at*pageSize, off) - off
+		}
+		return nil
+	})
+	return n, index, err
+}
+
 // Close implements PartReader.
 func (r *contentReader) Close() error { return nil }
 
@@ -71,19 +95,28 @@ func (r *contentReader) Close() error { return nil }
 var errReplaced = errors.New("the state was replaced by a received checkpoint")
 
 func (r *contentReader) read(p []byte, off uint64) (n int, index uint64, err error) {
+	err = r.looking(func(v view, applied uint64) (err error) {
+		n, index, err = r.compared(v, applied, p, off)
+		return err
+	})
+	return n, index, err
+}
+
+// looking calls look with a view of the state as of applied, to which the file fits.
+func (r *contentReader) looking(look func(v view, applied uint64) error) error {
 	stripe := &r.t.stripes[uint64(r.ino)%stripeCount]
 	stripe.RLock()
 	defer stripe.RUnlock()
 	var applied uint64
 	var failed error
-	err = r.t.reading(func() { applied = r.t.g.applied }, func(v view) {
+	err := r.t.reading(func() { applied = r.t.g.applied }, func(v view) {
 		if r.t.content != r.c {
 			failed = errReplaced
 			return
 		}
-		n, index, failed = r.compared(v, applied, p, off)
+		failed = look(v, applied)
 	})
-	return n, index, errors.Join(err, failed)
+	return errors.Join(err, failed)
 }
 
 // compared reads bytes that are all good or all damaged.
@@ -103,16 +136,20 @@ func (r *contentReader) compared(v view, applied uint64, p []byte, off uint64) (
 }
 
 // goodPages returns how many of the pages that were read are good, up to the first
-// that is not.
+// that is not, or to where a hole begins or ends.
 func (r *contentReader) goodPages(v view, applied, first uint64) int {
 	n := v.inode(r.ino)
 	all := len(r.buf) / pageSize
 	if n == nil || !n.has(inFile) {
 		return all // gone meanwhile: the receiver's replay removes it, too
 	}
+	hole := !v.allocated(n, first)
 	for i := range all {
 		page := first + uint64(i)
-		if v.allocated(n, page) && !r.t.vouches(v, applied, BadPage{r.ino, page}, pageSum(r.buf[i*pageSize:(i+1)*pageSize])) {
+		if v.allocated(n, page) == hole {
+			return i
+		}
+		if !hole && !r.t.vouches(v, applied, BadPage{r.ino, page}, pageSum(r.buf[i*pageSize:(i+1)*pageSize])) {
 			return i
 		}
 	}

@@ -42,6 +42,12 @@ func send(t *testing.T, r *tree.CheckpointReader, w *tree.CheckpointWriter, betw
 				f.Close()
 				return sent, false
 			}
+			if n, err := sendHole(p, f, w, at); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				at += n
+				continue
+			}
 			buf := make([]byte, min(p.Size-at, 5000))
 			n, readAt, err := f.ReadAt(buf, int64(at))
 			if err != nil && err != io.EOF {
@@ -79,6 +85,13 @@ func sendTo(r *tree.CheckpointReader, w *tree.CheckpointWriter) error {
 			return err
 		}
 		for buf := make([]byte, 64<<10); at < p.Size; {
+			if n, err := sendHole(p, f, w, at); err != nil {
+				f.Close()
+				return err
+			} else if n > 0 {
+				at += n
+				continue
+			}
 			n, readAt, err := f.ReadAt(buf[:min(p.Size-at, uint64(len(buf)))], int64(at))
 			if err == nil || err == io.EOF {
 				err = w.Write(p, at, buf[:n], readAt)
@@ -91,6 +104,18 @@ func sendTo(r *tree.CheckpointReader, w *tree.CheckpointWriter) error {
 		}
 		f.Close()
 	}
+}
+
+// sendHole sends a hole as raftlog/snapshot does.
+func sendHole(p tree.Part, f tree.PartReader, w *tree.CheckpointWriter, at uint64) (n uint64, err error) {
+	if p.Data == p.Size {
+		return 0, nil
+	}
+	n, readAt, err := f.Hole(at)
+	if n = min(n, p.Size-at); err != nil || n == 0 {
+		return 0, err
+	}
+	return n, w.Hole(p, at, n, readAt)
 }
 
 // TestTransfer sends checkpoints to an empty replica while the sender applies

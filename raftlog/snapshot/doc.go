@@ -16,7 +16,7 @@
 //	receiver  accept  or refuse
 //	sender    parts   names, sizes and stamps of some parts, repeatedly
 //	receiver  have    how much of each is already there and still good
-//	sender    data    what is missing of these parts
+//	sender    data    what is missing of these parts, and holes
 //	...
 //	sender    done    how many parts and bytes there were
 //	receiver  ready   everything is durable and complete
@@ -42,7 +42,12 @@
 //	              the rest
 //	4  done       parts u64, bytes of data u64, of this offer
 //	5  install    fence u64, term u64
-//	16 accept     empty
+//	6  hole       number of the part u16, offset u64, read at u64, length u64: zeroes
+//	              that take no space
+//	7  parts      count u16, for each: size u64, data u64 (bytes that are no
+//	              holes), stamp u64, length u16, name
+//	16 accept     what the receiver knows u8: 1: the frames 6 and 7. Without it, as
+//	              older releases send it, there are 2 and zeroes instead.
 //	17 have       count u16, u64 each
 //	18 ready      empty
 //	19 installed  empty

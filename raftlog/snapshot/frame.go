@@ -18,7 +18,7 @@ const (
 	frameMost = chunkMost + 4<<10
 	// partsMost is how many parts one frame names at most.
 	partsMost = 512
-	// partBytes is what a part takes in a frame besides its name.
+	// partBytes is what a part takes in a frame besides its name and its data.
 	partBytes = 18
 	nameMost  = 1 << 10
 )
@@ -35,12 +35,17 @@ const (
 	typeData      frameType = 3
 	typeDone      frameType = 4
 	typeInstall   frameType = 5
+	typeHole      frameType = 6
+	typeSparse    frameType = 7 // parts with their data
 	typeAccept    frameType = 16
 	typeHave      frameType = 17
 	typeReady     frameType = 18
 	typeInstalled frameType = 19
 	typeRefuse    frameType = 20
 )
+
+// knowsHoles is what a receiver's accept frame says.
+const knowsHoles = 1
 
 const frameHead = 5
 
@@ -159,10 +164,13 @@ func decodeOffer(b []byte) (Meta, error) {
 	}, nil
 }
 
-func appendParts(b []byte, parts []Part) []byte {
+func appendParts(b []byte, parts []Part, sparse bool) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(parts)))
 	for _, p := range parts {
 		b = binary.LittleEndian.AppendUint64(b, p.Size)
+		if sparse {
+			b = binary.LittleEndian.AppendUint64(b, p.Data)
+		}
 		b = binary.LittleEndian.AppendUint64(b, p.Stamp)
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(p.Name)))
 		b = append(b, p.Name...)
@@ -170,7 +178,7 @@ func appendParts(b []byte, parts []Part) []byte {
 	return b
 }
 
-func decodeParts(b []byte) ([]Part, error) {
+func decodeParts(b []byte, sparse bool) ([]Part, error) {
 	if len(b) < 2 {
 		return nil, errCut
 	}
@@ -181,10 +189,19 @@ func decodeParts(b []byte) ([]Part, error) {
 	}
 	parts := make([]Part, 0, n)
 	for range n {
-		if len(b) < partBytes {
+		if len(b) < partBytes || sparse && len(b) < partBytes+8 {
 			return nil, errCut
 		}
-		p := Part{Size: binary.LittleEndian.Uint64(b), Stamp: binary.LittleEndian.Uint64(b[8:])}
+		p := Part{Size: binary.LittleEndian.Uint64(b)}
+		p.Data = p.Size
+		if sparse {
+			b = b[8:]
+			p.Data = binary.LittleEndian.Uint64(b)
+		}
+		if p.Data > p.Size {
+			return nil, fmt.Errorf("part of %d bytes has %d", p.Size, p.Data)
+		}
+		p.Stamp = binary.LittleEndian.Uint64(b[8:])
 		length := int(binary.LittleEndian.Uint16(b[16:]))
 		b = b[partBytes:]
 		if length == 0 || length > nameMost || length > len(b) {
@@ -245,6 +262,25 @@ func decodeChunk(b []byte) (chunk, error) {
 		readAt: binary.LittleEndian.Uint64(b[10:]),
 		data:   b[chunkHead:],
 	}, nil
+}
+
+// hole is the payload of a hole frame.
+type hole struct {
+	part                   int
+	offset, readAt, length uint64
+}
+
+func appendHole(b []byte, h hole) []byte {
+	b = appendChunkHead(b, chunk{part: h.part, offset: h.offset, readAt: h.readAt})
+	return binary.LittleEndian.AppendUint64(b, h.length)
+}
+
+func decodeHole(b []byte) (hole, error) {
+	if len(b) != chunkHead+8 {
+		return hole{}, fmt.Errorf("hole of %d bytes, not %d", len(b), chunkHead+8)
+	}
+	c, err := decodeChunk(b)
+	return hole{c.part, c.offset, c.readAt, binary.LittleEndian.Uint64(c.data)}, err
 }
 
 func appendPair(b []byte, x, y uint64) []byte {

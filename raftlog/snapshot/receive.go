@@ -66,10 +66,12 @@ func (r *receiver) take(t frameType, b []byte) (installed bool, err error) {
 		return false, r.offer(b)
 	case r.w == nil:
 		return false, fmt.Errorf("frame of type %d before an offer", t)
-	case t == typeParts && !r.finished:
-		return false, r.takeParts(b)
+	case (t == typeParts || t == typeSparse) && !r.finished:
+		return false, r.takeParts(b, t == typeSparse)
 	case t == typeData && !r.finished:
 		return false, r.takeData(b)
+	case t == typeHole && !r.finished:
+		return false, r.takeHole(b)
 	case t == typeDone && !r.finished:
 		return false, r.done(b)
 	case t == typeInstall && r.finished:
@@ -95,11 +97,13 @@ func (r *receiver) offer(b []byte) error {
 		r.w = nil
 		return err
 	}
-	return r.answer(typeAccept)
+	r.begin(typeAccept)
+	r.out = append(r.out, knowsHoles)
+	return r.endFlush()
 }
 
-func (r *receiver) takeParts(b []byte) error {
-	parts, err := decodeParts(b)
+func (r *receiver) takeParts(b []byte, sparse bool) error {
+	parts, err := decodeParts(b, sparse)
 	if err != nil {
 		return err
 	}
@@ -122,12 +126,9 @@ func (r *receiver) takeData(b []byte) error {
 	if err != nil {
 		return err
 	}
-	if c.part >= len(r.parts) {
-		return fmt.Errorf("data of part %d of %d", c.part, len(r.parts))
-	}
-	p := r.parts[c.part]
-	if c.offset > p.Size || uint64(len(c.data)) > p.Size-c.offset {
-		return fmt.Errorf("part %q of %d bytes got %d at %d", p.Name, p.Size, len(c.data), c.offset)
+	p, err := r.part(c.part, c.offset, uint64(len(c.data)))
+	if err != nil {
+		return err
 	}
 	r.bytes += uint64(len(c.data))
 	r.progress(r.meta.Index, r.total, r.bytes)
@@ -135,6 +136,37 @@ func (r *receiver) takeData(b []byte) error {
 		return fmt.Errorf("part %q: %w", p.Name, err)
 	}
 	return nil
+}
+
+func (r *receiver) takeHole(b []byte) error {
+	h, err := decodeHole(b)
+	if err != nil {
+		return err
+	}
+	p, err := r.part(h.part, h.offset, h.length)
+	if err != nil {
+		return err
+	}
+	if h.readAt == 0 {
+		return fmt.Errorf("part %q has a hole that is damaged", p.Name)
+	}
+	r.progress(r.meta.Index, r.total, r.bytes)
+	if err := r.w.Hole(p, h.offset, h.length, h.readAt); err != nil {
+		return fmt.Errorf("part %q: %w", p.Name, err)
+	}
+	return nil
+}
+
+// part is one of the last parts, of which n bytes come.
+func (r *receiver) part(number int, offset, n uint64) (Part, error) {
+	if number >= len(r.parts) {
+		return Part{}, fmt.Errorf("data of part %d of %d", number, len(r.parts))
+	}
+	p := r.parts[number]
+	if offset > p.Size || n > p.Size-offset {
+		return Part{}, fmt.Errorf("part %q of %d bytes got %d at %d", p.Name, p.Size, n, offset)
+	}
+	return p, nil
 }
 
 func (r *receiver) done(b []byte) error {

@@ -59,6 +59,7 @@ type sender struct {
 	progress Progress
 
 	cp           Reader
+	holes        bool // the receiver knows them
 	index        uint64
 	parts, bytes uint64
 	buf          []byte
@@ -75,15 +76,17 @@ func (s *sender) round() (bool, error) {
 	s.progress(s.index, 0, 0)
 	s.begin(typeOffer)
 	s.out = appendOffer(s.out, cp.Meta())
-	if err := s.ask(typeAccept); err != nil {
+	knows, err := s.ask(typeAccept)
+	if err != nil {
 		return false, fmt.Errorf("offer checkpoint %d: %w", s.index, err)
 	}
+	s.holes = len(knows) > 0 && knows[0]&knowsHoles != 0
 	if err := s.sendParts(); err != nil {
 		return false, fmt.Errorf("send checkpoint %d: %w", s.index, err)
 	}
 	s.begin(typeDone)
 	s.out = appendPair(s.out, s.parts, s.bytes)
-	if err := s.ask(typeReady); err != nil {
+	if _, err := s.ask(typeReady); err != nil {
 		return false, fmt.Errorf("complete checkpoint %d: %w", s.index, err)
 	}
 	s.progress(s.index, s.parts, s.bytes)
@@ -92,19 +95,18 @@ func (s *sender) round() (bool, error) {
 	}
 	s.begin(typeInstall)
 	s.out = appendPair(s.out, cp.NewestIndex(), s.src.Term())
-	if err := s.ask(typeInstalled); err != nil {
+	if _, err := s.ask(typeInstalled); err != nil {
 		return false, fmt.Errorf("install checkpoint %d: %w", s.index, err)
 	}
 	return true, nil
 }
 
-// ask sends the frame that was begun, and waits for an answer without content.
-func (s *sender) ask(answer frameType) error {
+// ask sends the frame that was begun, and waits for an answer.
+func (s *sender) ask(answer frameType) ([]byte, error) {
 	if err := s.endFlush(); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := s.expect(answer)
-	return err
+	return s.expect(answer)
 }
 
 func (s *sender) sendParts() error {
@@ -116,12 +118,13 @@ func (s *sender) sendParts() error {
 		if len(parts) == 0 {
 			return nil
 		}
-		s.begin(typeParts)
-		s.out = appendParts(s.out, parts)
-		if err := s.endFlush(); err != nil {
-			return err
+		t := typeParts
+		if s.holes {
+			t = typeSparse
 		}
-		b, err := s.expect(typeHave)
+		s.begin(t)
+		s.out = appendParts(s.out, parts, s.holes)
+		b, err := s.ask(typeHave)
 		if err != nil {
 			return err
 		}
@@ -144,7 +147,7 @@ func (s *sender) sendParts() error {
 func (s *sender) nextParts() ([]Part, error) {
 	var parts []Part
 	size := 2
-	for len(parts) < partsMost && size+partBytes+nameMost <= frameMost {
+	for len(parts) < partsMost && size+partBytes+8+nameMost <= frameMost {
 		p, err := s.cp.Next()
 		if err == io.EOF {
 			break
@@ -156,7 +159,7 @@ func (s *sender) nextParts() ([]Part, error) {
 			return nil, fmt.Errorf("part with a name of %d bytes", len(p.Name))
 		}
 		parts = append(parts, p)
-		size += partBytes + len(p.Name)
+		size += partBytes + 8 + len(p.Name)
 	}
 	return parts, nil
 }
@@ -178,22 +181,47 @@ func (s *sender) sendPart(number int, p Part, have uint64) error {
 		s.buf = make([]byte, chunkMost)
 	}
 	for offset := have; offset < p.Size; {
+		n, err := s.sendHole(number, p, r, offset)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			offset += n
+			continue
+		}
 		want := min(uint64(len(s.buf)), p.Size-offset)
-		n, readAt, err := r.ReadAt(s.buf[:want], int64(offset))
+		read, readAt, err := r.ReadAt(s.buf[:want], int64(offset))
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("read at %d: %w", offset, err)
 		}
-		if n > 0 {
-			if err := s.sendChunk(chunk{number, offset, readAt, s.buf[:n]}); err != nil {
+		if read > 0 {
+			if err := s.sendChunk(chunk{number, offset, readAt, s.buf[:read]}); err != nil {
 				return err
 			}
 		}
-		offset += uint64(n)
-		if n == 0 || err == io.EOF {
+		offset += uint64(read)
+		if read == 0 || err == io.EOF {
 			return nil
 		}
 	}
 	return nil
+}
+
+// sendHole sends a hole, if there is one at an offset, and returns its length.
+func (s *sender) sendHole(number int, p Part, r PartReader, offset uint64) (uint64, error) {
+	if !s.holes || p.Data == p.Size {
+		return 0, nil
+	}
+	n, readAt, err := r.Hole(offset)
+	if err != nil {
+		return 0, fmt.Errorf("look at %d: %w", offset, err)
+	}
+	if n = min(n, p.Size-offset); n == 0 {
+		return 0, nil
+	}
+	s.begin(typeHole)
+	s.out = appendHole(s.out, hole{number, offset, readAt, n})
+	return n, errors.Join(s.end(), s.ctx.Err())
 }
 
 func (s *sender) sendChunk(c chunk) error {

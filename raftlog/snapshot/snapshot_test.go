@@ -31,6 +31,7 @@ type store struct {
 	continues func() bool
 	opened    int
 	damaged   map[string][2]int // bytes of a file
+	holes     map[string][2]int
 }
 
 func (s *store) Open() (Reader, error) {
@@ -60,13 +61,21 @@ func (r *storeReader) Open(name string) (PartReader, error) {
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	return partReader{bytes.NewReader(b), r.s, r.s.damaged[name]}, nil
+	return partReader{bytes.NewReader(b), r.s, r.s.damaged[name], r.s.holes[name]}, nil
 }
 
 type partReader struct {
 	*bytes.Reader
 	s       *store
 	damaged [2]int
+	hole    [2]int
+}
+
+func (r partReader) Hole(off uint64) (n, index uint64, err error) {
+	if from, to := uint64(r.hole[0]), uint64(r.hole[1]); from <= off && off < to {
+		n = to - off
+	}
+	return n, r.s.applied, nil
 }
 
 func (partReader) Close() error { return nil }
@@ -75,6 +84,9 @@ func (partReader) Close() error { return nil }
 func (r partReader) ReadAt(p []byte, off int64) (n int, index uint64, err error) {
 	from, to := int64(r.damaged[0]), int64(r.damaged[1])
 	index = r.s.applied
+	if hole := int64(r.hole[0]); off < hole {
+		p = p[:min(int64(len(p)), hole-off)]
+	}
 	switch end := off + int64(len(p)); {
 	case off < from && from < end && from < to:
 		p = p[:from-off]
@@ -90,6 +102,7 @@ type target struct {
 	files  map[string][]byte
 	readAt map[string]uint64
 	told   map[string]int // damaged bytes of a file
+	holes  map[string]int // bytes of a file that came as holes
 	// most is how many bytes are taken before the stream is given up.
 	most      int
 	taken     int
@@ -102,7 +115,7 @@ type target struct {
 }
 
 func newTarget() *target {
-	return &target{files: map[string][]byte{}, readAt: map[string]uint64{}, told: map[string]int{}, most: 1 << 40}
+	return &target{files: map[string][]byte{}, readAt: map[string]uint64{}, told: map[string]int{}, holes: map[string]int{}, most: 1 << 40}
 }
 
 func (g *target) Begin(Meta) (Writer, error) { return g, g.refuse }
@@ -136,6 +149,15 @@ func (g *target) Write(p Part, offset uint64, data []byte, readAt uint64) error 
 	return nil
 }
 
+func (g *target) Hole(p Part, offset, n, readAt uint64) error {
+	if n > 1<<20 {
+		return errors.New("of no use here")
+	}
+	g.holes[p.Name] += int(n)
+	g.taken -= int(n)
+	return g.Write(p, offset, make([]byte, n), readAt)
+}
+
 func (g *target) Finish() error { g.finished++; return nil }
 func (g *target) Abort() error  { g.aborted++; return nil }
 
@@ -152,7 +174,7 @@ func someStore(parts int) *store {
 			b[j] = byte(r.Uint32())
 		}
 		s.files[name] = b
-		s.parts = append(s.parts, Part{Name: name, Size: uint64(len(b)), Stamp: uint64(r.IntN(100))})
+		s.parts = append(s.parts, Part{Name: name, Size: uint64(len(b)), Data: uint64(len(b)), Stamp: uint64(r.IntN(100))})
 	}
 	return s
 }
@@ -254,6 +276,7 @@ func TestRounds(t *testing.T) {
 		s.applied += 100
 		s.files["part-3"] = fmt.Appendf(nil, "round %d", rounds)
 		s.parts[3].Size, s.parts[3].Stamp = uint64(len(s.files["part-3"])), s.meta.Index-5
+		s.parts[3].Data = s.parts[3].Size
 		return false
 	}
 	total := 0
@@ -329,20 +352,25 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
+// talkative is a replica that has something of every kind to send.
+func talkative() *store {
+	return &store{
+		meta: Meta{Index: 100, Term: 3, Extra: []byte("extra")}, applied: 120,
+		files: map[string][]byte{"a": []byte("contents of a"), "b": nil, "c": []byte("some\x00\x00\x00\x00\x00data")},
+		parts: []Part{{Name: "a", Size: 13, Data: 13, Stamp: 4}, {Name: "b", Stamp: 9}, {Name: "c", Size: 13, Data: 8, Stamp: 5}},
+		holes: map[string][2]int{"c": {4, 9}},
+	}
+}
+
 // conversation returns what a sender says.
 func conversation(t testing.TB) []byte {
 	t.Helper()
-	s := &store{
-		meta: Meta{Index: 100, Term: 3, Extra: []byte("extra")}, applied: 120,
-		files: map[string][]byte{"a": []byte("contents of a"), "b": nil},
-		parts: []Part{{Name: "a", Size: 13, Stamp: 4}, {Name: "b", Stamp: 9}},
-	}
 	a, b := duplex(t)
 	defer a.Close()
 	var said bytes.Buffer
 	done := make(chan error, 1)
 	go func() { done <- Receive(script{io.TeeReader(b, &said), b}, newTarget(), func(_, _, _ uint64) {}) }()
-	if err := Send(context.Background(), a, s, NewLimits(-1, 1), func(_, _, _ uint64) {}); err != nil {
+	if err := Send(context.Background(), a, talkative(), NewLimits(-1, 1), func(_, _, _ uint64) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -351,9 +379,13 @@ func conversation(t testing.TB) []byte {
 	return said.Bytes()
 }
 
-func TestGolden(t *testing.T) {
-	text := hex.Dump(conversation(t))
-	file := filepath.Join("testdata", "conversation.hex")
+func TestGolden(t *testing.T) { golden(t, "conversation.hex", conversation(t)) }
+
+// golden compares what was said with a file.
+func golden(t *testing.T, name string, said []byte) {
+	t.Helper()
+	text := hex.Dump(said)
+	file := filepath.Join("testdata", name)
 	if *update {
 		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
@@ -436,31 +468,39 @@ func FuzzReceive(f *testing.F) {
 }
 
 func FuzzAnswers(f *testing.F) {
+	f.Add(answers(f, nil, 3, 0, 0))
+	f.Add(answers(f, []byte{knowsHoles}, 3, 0, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_ = Send(context.Background(), script{bytes.NewReader(b), io.Discard}, talkative(), NewLimits(-1, 1), func(_, _, _ uint64) {})
+	})
+}
+
+// answers are those of a receiver to talkative.
+func answers(t testing.TB, knows []byte, have ...uint64) (all []byte) {
 	p := &pipe{}
-	var answers []byte
-	for _, t := range []frameType{typeAccept, typeHave, typeReady, typeInstalled} {
-		p.begin(t)
-		if t == typeHave {
-			p.out = appendHave(p.out, []uint64{3, 0})
+	for _, typ := range []frameType{typeAccept, typeHave, typeReady, typeInstalled} {
+		p.begin(typ)
+		switch typ {
+		case typeAccept:
+			p.out = append(p.out, knows...)
+		case typeHave:
+			p.out = appendHave(p.out, have)
 		}
 		var out bytes.Buffer
 		p.w = newPipe(script{nil, &out}).w
 		if err := p.endFlush(); err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
-		answers = append(answers, out.Bytes()...)
+		all = append(all, out.Bytes()...)
 	}
-	f.Add(answers)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s := &store{files: map[string][]byte{"a": []byte("abcdef")}, parts: []Part{{Name: "a", Size: 6}, {Name: "b"}}}
-		_ = Send(context.Background(), script{bytes.NewReader(b), io.Discard}, s, NewLimits(-1, 1), func(_, _, _ uint64) {})
-	})
+	return all
 }
 
 func FuzzParts(f *testing.F) {
-	f.Add(appendParts(nil, []Part{{Name: "a", Size: 1, Stamp: 2}}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if parts, err := decodeParts(b); err == nil && !bytes.Equal(appendParts(nil, parts), b) {
+	f.Add(appendParts(nil, []Part{{Name: "a", Size: 1, Data: 1, Stamp: 2}}, false), false)
+	f.Add(appendParts(nil, []Part{{Name: "a", Size: 3, Data: 1, Stamp: 2}}, true), true)
+	f.Fuzz(func(t *testing.T, b []byte, sparse bool) {
+		if parts, err := decodeParts(b, sparse); err == nil && !bytes.Equal(appendParts(nil, parts, sparse), b) {
 			t.Fatalf("%+v has two forms", parts)
 		}
 	})

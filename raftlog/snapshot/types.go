@@ -11,11 +11,13 @@ type Meta struct {
 }
 
 // Part is one file of a checkpoint as it is sent. Name is opaque to the log.
-// Stamp is the log index of the last change to it as of the checkpoint.
+// Stamp is the log index of the last change to it as of the checkpoint. Data is how
+// many of its bytes are not holes, as far as the sender knows: Size at most.
 type Part struct {
 	Name  string
 	Size  uint64
 	Stamp uint64
+	Data  uint64
 }
 
 // Reader reads a pinned checkpoint. One goroutine uses it.
@@ -41,6 +43,9 @@ type PartReader interface {
 	// index 0. It reads less than p at a border of what is damaged and, with
 	// io.EOF, at the end.
 	ReadAt(p []byte, off int64) (n int, index uint64, err error)
+	// Hole returns how many bytes from an offset on are zeroes that take no space, and
+	// the index up to which that says everything; 0 bytes where ReadAt has to tell.
+	Hole(off uint64) (n, index uint64, err error)
 	io.Closer
 }
 
@@ -52,6 +57,8 @@ type Writer interface {
 	// Write stores bytes of a part that have everything up to readAt; with 0 the
 	// sender says that they are damaged: they stand for bytes that it does not have.
 	Write(p Part, offset uint64, data []byte, readAt uint64) error
+	// Hole is Write of n zeroes, which are to take no space.
+	Hole(p Part, offset, n, readAt uint64) error
 	// Finish makes everything received durable and checks it; the set of parts
 	// is complete.
 	Finish() error

@@ -138,3 +138,7 @@ func (w writer) Have(p raftlog.Part) (uint64, error) { return w.CheckpointWriter
 func (w writer) Write(p raftlog.Part, offset uint64, data []byte, readAt uint64) error {
 	return w.CheckpointWriter.Write(tree.Part(p), offset, data, readAt)
 }
+
+func (w writer) Hole(p raftlog.Part, offset, n, readAt uint64) error {
+	return w.CheckpointWriter.Hole(tree.Part(p), offset, n, readAt)
+}
