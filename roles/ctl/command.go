@@ -98,23 +98,24 @@ func bundleCommand() *cli.Command {
 }
 
 func uiCommand() *cli.Command {
-	var kubeconfig, namespace, addr string
+	var kubeconfig, namespace, domain, addr string
 	return &cli.Command{
 		Name:  "ui",
 		Usage: "serve a read-only status page of a cluster to this machine, with your own account's rights",
-		Description: "It needs the right to list ReplicatedVolumes and Events. Prints one line with \"ready\" and serves until\n" +
-			"interrupted. A manager with --ui-addr serves the same page to whoever may forward a port to its Pod, and\n" +
-			"with --ui-cert to tokens of the cluster whose user may read volumes.",
+		Description: "It needs the right to list ReplicatedVolumes and Events; who has a volume open is shown to who may list the\n" +
+			"Secrets of the trust namespace and reaches the workers. Prints one line with \"ready\" and serves until interrupted. A manager with\n" +
+			"--ui-addr serves the same page to whoever may forward a port to its Pod, and with --ui-cert to tokens of the cluster whose user may read volumes.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "kubeconfig", Destination: &kubeconfig, Sources: boot.Env("kubeconfig"), Usage: "`FILE` that says how to reach the API server; empty: the Pod's own account"},
 			&cli.StringFlag{Name: "namespace", Value: api.DefaultNamespace, Destination: &namespace, Sources: boot.Env("namespace"), Usage: "the driver's `NAMESPACE`"},
+			&cli.StringFlag{Name: "cluster-domain", Value: api.DefaultClusterName, Destination: &domain, Sources: boot.Env("cluster-domain"), Usage: "DNS `DOMAIN` of the cluster"},
 			&cli.StringFlag{Name: "addr", Value: "127.0.0.1:8642", Destination: &addr, Sources: boot.Env("addr"), Usage: "`HOST:PORT` to serve on, a loopback address"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.NArg() > 0 {
 				return boot.Usagef("ui takes no arguments")
 			}
-			return serveUI(ctx, kubeconfig, namespace, addr, os.Stdout)
+			return serveUI(ctx, kubeconfig, namespace, domain, addr, os.Stdout)
 		},
 	}
 }

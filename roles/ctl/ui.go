@@ -12,7 +12,7 @@ import (
 )
 
 // serveUI serves the status page until ctx ends.
-func serveUI(ctx context.Context, kubeconfig, namespace, addr string, out io.Writer) error {
+func serveUI(ctx context.Context, kubeconfig, namespace, domain, addr string, out io.Writer) error {
 	if err := ui.Check("addr", addr); err != nil {
 		return err
 	}
@@ -25,5 +25,5 @@ func serveUI(ctx context.Context, kubeconfig, namespace, addr string, out io.Wri
 		return err
 	}
 	fmt.Fprintf(out, "ready: http://%s/\n", l.Addr())
-	return boot.ServeHTTP(ctx, l, ui.Handler(ui.Cluster{Kube: k}))
+	return boot.ServeHTTP(ctx, l, ui.Handler(ui.NewCluster(k, domain)))
 }

@@ -137,7 +137,7 @@ func (m *manager) run(ctx context.Context, ready func(identity string)) error {
 			return errors.Join(fmt.Errorf("status page: %w", err), l.Close())
 		}
 		g.Add("status page", func(ctx context.Context) error {
-			return m.cfg.UI.Serve(ctx, page, ui.Cluster{Kube: m.onlookers}, m.onlookers, m.log)
+			return m.cfg.UI.Serve(ctx, page, ui.NewCluster(m.onlookers, m.cfg.ClusterDomain), m.onlookers, m.log)
 		})
 	}
 	g.Add("schema", schema.run)

@@ -65,6 +65,7 @@ type detail struct {
 	Quota      string
 	Conditions []condition
 	Replicas   []replica
+	Open       open
 	Losses     []api.KnownLoss
 	Events     []event
 }

@@ -13,6 +13,7 @@ import (
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/live"
 )
 
 // Source is where the page has its facts from.
@@ -22,6 +23,8 @@ type Source interface {
 	Events(ctx context.Context) ([]kube.SeenEvent, error)
 	// EventsAbout are those about a volume and its claim. Some may come with an error.
 	EventsAbout(ctx context.Context, v *api.ReplicatedVolume) ([]kube.SeenEvent, error)
+	// Workers is what a volume's workers say. An error says why they could not be asked.
+	Workers(ctx context.Context, v *api.ReplicatedVolume) (*live.Answers, error)
 }
 
 //go:embed page.html
@@ -65,7 +68,9 @@ func pages(s Source) http.Handler {
 			for _, v := range volumes {
 				if v.Name == r.PathValue("name") {
 					events, _ := s.EventsAbout(ctx, v)
-					return "detail", about(v, events, time.Now())
+					d := about(v, events, time.Now())
+					d.Open = openOn(s.Workers(ctx, v))
+					return "detail", d
 				}
 			}
 			return "", nil

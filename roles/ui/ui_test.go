@@ -15,12 +15,15 @@ import (
 	"tak-os.org/tak-replicated/kube"
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/roles/boot"
+	"tak-os.org/tak-replicated/roles/live"
+	"tak-os.org/tak-replicated/roles/worker"
 )
 
 type fake struct {
 	volumes []*api.ReplicatedVolume
 	events  []kube.SeenEvent
 	about   []kube.SeenEvent
+	answers *live.Answers // nil: nobody can be asked
 	err     error
 }
 
@@ -28,6 +31,13 @@ func (f fake) Volumes(context.Context) ([]*api.ReplicatedVolume, error) { return
 func (f fake) Events(context.Context) ([]kube.SeenEvent, error)         { return f.events, nil }
 func (f fake) EventsAbout(context.Context, *api.ReplicatedVolume) ([]kube.SeenEvent, error) {
 	return f.about, errors.New("some could not be had")
+}
+
+func (f fake) Workers(context.Context, *api.ReplicatedVolume) (*live.Answers, error) {
+	if f.answers == nil {
+		return nil, errors.New("there is no secret <x>")
+	}
+	return f.answers, nil
 }
 
 // volume is whole, unless changed.
@@ -137,6 +147,54 @@ func TestVolumePage(t *testing.T) {
 	}
 	if code, body := get(t, fake{err: errors.New("API server is away")}, "/"); code != 503 || !strings.Contains(body, "API server is away") {
 		t.Errorf("without an answer: %d", code)
+	}
+}
+
+// TestSessionsOnThePage shows who has a volume open, or why nobody knows.
+func TestSessionsOnThePage(t *testing.T) {
+	f := fake{volumes: []*api.ReplicatedVolume{volume(1, nil)}}
+	coordinator := &worker.Report{Replica: "r-1", Role: "coordinator", Term: 3}
+	page := func() string {
+		t.Helper()
+		code, body := get(t, f, "/volumes/pvc-0001")
+		if code != 200 {
+			t.Errorf("%d", code)
+		}
+		_, body, _ = strings.Cut(body, "Open on")
+		body, _, _ = strings.Cut(body, "Conditions")
+		return body
+	}
+	expect := func(texts ...string) {
+		t.Helper()
+		body := page()
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				t.Errorf("no %q in %s", text, body)
+			}
+		}
+	}
+	expect("Not known: there is no secret &lt;x&gt;.")
+	f.answers = &live.Answers{Reports: []*worker.Report{{Replica: "r-2", Role: "follower", Sessions: []worker.SessionReport{{Name: "stale"}}}}}
+	expect("no worker that answers coordinates")
+	f.answers.Reports = append(f.answers.Reports, coordinator)
+	expect("Nobody has it open")
+	coordinator.Owner = &worker.OwnerReport{Session: 7}
+	coordinator.Sessions = []worker.SessionReport{{ID: 7, Name: "node-7", Locks: 2, Opened: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, {ID: 8, Name: "node-8"}}
+	expect(`node-7</th><td>2026-01-02 03:04:05 UTC</td><td class="n">2</td><td>yes`, `node-8</th><td>–</td><td class="n">0</td><td>no`)
+	for range sessionsShown {
+		coordinator.Sessions = append(coordinator.Sessions, worker.SessionReport{Name: "n"})
+	}
+	expect("And 2 more")
+}
+
+// TestAskedAtOnce: whoever looks can't have all workers of a cluster asked.
+func TestAskedAtOnce(t *testing.T) {
+	c := NewCluster(nil, "cluster.local")
+	for range askedAtOnce {
+		c.asking <- struct{}{}
+	}
+	if _, err := c.Workers(t.Context(), volume(1, nil)); err == nil || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("one more: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"tak-os.org/tak-replicated/kube/api"
 	"tak-os.org/tak-replicated/kube/kubetest"
 	"tak-os.org/tak-replicated/raftlog/transport/pki"
+	"tak-os.org/tak-replicated/roles/live"
 	"tak-os.org/tak-replicated/roles/worker"
 )
 
@@ -114,7 +115,7 @@ func runWorker(t *testing.T, k *kube.Client, v *api.ReplicatedVolume) string {
 func TestPrintLive(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	rebuild := &worker.RebuildReport{Index: 7, Bytes: 3 << 19, Parts: 3}
-	l := live{silent: []string{"v-r3: connection refused"}, reports: []*worker.Report{
+	l := live.Answers{Silent: []string{"v-r3: connection refused"}, Reports: []*worker.Report{
 		{Replica: "v-r1", Role: "coordinator", Term: 4, Sessions: []worker.SessionReport{{ID: 1, Name: "stale"}}},
 		{
 			Replica: "v-r2", Role: "coordinator", Term: 5, Owner: &worker.OwnerReport{Session: 9, Name: "n1"},
@@ -131,12 +132,12 @@ func TestPrintLive(t *testing.T) {
   n2       2026-01-02 03:04:05  0      -
 `
 	var out bytes.Buffer
-	if l.print(&out); out.String() != want {
+	if printLive(&l, &out); out.String() != want {
 		t.Errorf("printed\n%s", &out)
 	}
 	out.Reset()
-	l.reports = l.reports[2:]
-	if l.print(&out); !strings.Contains(out.String(), "who has the volume open is not known") {
+	l.Reports = l.Reports[2:]
+	if printLive(&l, &out); !strings.Contains(out.String(), "who has the volume open is not known") {
 		t.Errorf("without a coordinator: %s", &out)
 	}
 }
