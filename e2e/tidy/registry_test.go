@@ -51,6 +51,7 @@ var decoderRegistry = map[string]string{
 	"raftlog/snapshot.decodeParts": "FuzzParts",
 	"raftlog/snapshot.decodeHave":  "FuzzAnswers",
 	"raftlog/snapshot.decodeChunk": "FuzzReceive",
+	"raftlog/snapshot.decodeHole":  "FuzzReceive",
 	"raftlog/snapshot.decodePair":  "FuzzReceive",
 
 	"raftlog/transport.decodeHello":         "FuzzHello",
