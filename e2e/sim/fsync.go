@@ -13,7 +13,8 @@ type syncing struct {
 	mount  *simClient
 	ino    fsop.Ino
 	since  int64  // when the file was opened, in calls and returns
-	call   int64  // when it was asked for
+	call   int64  // when it was asked for,
+	ret    int64  // and answered
 	asked  uint64 // the session then,
 	ended  uint64 // and when it was answered
 	failed bool
@@ -41,7 +42,7 @@ func (t *thread) sync() {
 		s, renewed = t.cl.present()
 		err = s.Sync(context.Background(), t.opened, t.handle)
 	}
-	y.failed, y.ended = err != nil, t.cl.sessionID()
+	y.failed, y.ended, y.ret = err != nil, t.cl.sessionID(), t.w.history.moment()
 	if y.failed {
 		t.w.counts.Add("window: fsync failed")
 	} else {
@@ -68,7 +69,8 @@ func (h *history) checkSyncs(s *streams) error {
 				continue
 			}
 			if y.mount != r.mount {
-				if r.in.changes(y.ino) {
+				// What was lost with its session before the answer never happened.
+				if ended := h.ends[r.ahead.session]; r.in.changes(y.ino) && (ended == 0 || ended > y.ret) {
 					return fmt.Errorf("lost though another mount synced it at %v: %v at %v, operation %d of session %d", y.at, &r.in, r.at, r.ahead.seq, r.ahead.session)
 				}
 				continue

@@ -18,7 +18,8 @@ type history struct {
 	mu   sync.Mutex
 	now  int64 // counts calls and returns
 	ops  []*record
-	lost map[uint64]bool // sessions whose end is in it
+	lost map[uint64]bool  // sessions whose end is in it
+	ends map[uint64]int64 // when the log had ended a session
 	// seen is when a mutation of a session that was answered was called.
 	seen  map[uint64]int64
 	syncs []*syncing
@@ -41,7 +42,7 @@ type record struct {
 }
 
 func newHistory() *history {
-	return &history{lost: map[uint64]bool{}, seen: map[uint64]int64{}, locked: map[uint64]map[int]bool{}}
+	return &history{lost: map[uint64]bool{}, ends: map[uint64]int64{}, seen: map[uint64]int64{}, locked: map[uint64]map[int]bool{}}
 }
 
 func (h *history) begin(area int, in input, cl *simClient, at time.Duration) *record {
@@ -107,6 +108,7 @@ func (h *history) sessionLost(session uint64, told bool) {
 	if !told {
 		ret = math.MaxInt64 - 1
 	}
+	h.ends[session] = h.now
 	for area := range h.locked[session] {
 		h.ops = append(h.ops, &record{area: area, call: max(h.seen[session], 1), ret: ret, in: input{kind: doEvict, session: session}})
 	}

@@ -280,7 +280,7 @@ func (s *state) step(in *input, out *output, small bool) (bool, *state) {
 	}
 	f := s.file(in.ino)
 	if f == nil {
-		return out.errno == fsop.ESTALE || in.kind == doOpen && out.errno == fsop.ENOENT, s // not yet, or it was lost with its session
+		return out.unknown || out.errno == fsop.ESTALE || in.kind == doOpen && out.errno == fsop.ENOENT, s // not yet, or it was lost with its session
 	}
 	if out.errno == fsop.ESTALE || out.errno == fsop.ENOENT && in.kind == doOpen {
 		// Opening once more what is open may be refused while the others are asked
