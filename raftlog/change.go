@@ -65,6 +65,8 @@ func (c *core) changeStep(change Change) changeStep {
 		return c.proposeChange(addLearner(change.Add))
 	case change.Add.ID != 0 && add.Learner && !c.caughtUp(add.ID):
 		return c.waitTick()
+	case change.Withdraw && c.membership.isVoter(change.Remove):
+		return changeStep{err: fmt.Errorf("withdraw member %d: %w", change.Remove, ErrVotes)}
 	case !removed && change.Remove == c.id && len(c.membership.voters()) == 1:
 		// There is nobody to hand leadership to: at first both have a vote.
 		return c.proposeChange(replace(change, true))

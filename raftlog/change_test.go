@@ -189,6 +189,44 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	}
 }
 
+// TestLearnerIsWithdrawn: a member that was to join and is lost goes without a vote, and
+// is barred; one that has a vote stays.
+func TestLearnerIsWithdrawn(t *testing.T) {
+	c := newCluster(t, 55, 3)
+	lead := c.elect()
+	joining, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- lead.group.ChangeMembers(joining, raftlog.Change{Add: member(9), Remove: 1}) }()
+	c.until("9 is a learner", 100000, func() bool { return len(lead.group.Members()) == 4 })
+	cancel()
+	c.until("its request ends", 100000, func() bool { return len(ended) == 1 })
+	for range 2 {
+		c.change(raftlog.Change{Remove: 9, Withdraw: true})
+		if got := lead.group.Members(); len(got) != 3 {
+			t.Fatalf("members are %+v", got)
+		}
+	}
+	answer := func(change raftlog.Change) (err error) {
+		done := make(chan error, 1)
+		go func() { done <- lead.group.ChangeMembers(context.Background(), change) }()
+		c.until("an answer", 100000, func() bool {
+			select {
+			case err = <-done:
+				return true
+			default:
+				return false
+			}
+		})
+		return err
+	}
+	if err := answer(raftlog.Change{Add: member(9)}); err == nil {
+		t.Error("a withdrawn member was added again")
+	}
+	if err := answer(raftlog.Change{Remove: 2, Withdraw: true}); !errors.Is(err, raftlog.ErrVotes) || len(lead.group.Members()) != 3 {
+		t.Errorf("a voter was withdrawn: %v", err)
+	}
+}
+
 func TestGrowFromOneToThree(t *testing.T) {
 	c := newCluster(t, 60, 1)
 	lead := c.elect()

@@ -25,7 +25,13 @@ type Change struct {
 	Add Member
 	// Remove is the id of the member that it replaces, 0 for none.
 	Remove uint64
+	// Withdraw says that Remove, without Add, has never had a vote: it was added and is
+	// not to take a seat any more. ErrVotes if it has one.
+	Withdraw bool
 }
+
+// ErrVotes says that a member has a vote.
+var ErrVotes = errors.New("the member has a vote")
 
 const membersMost = 64
 

@@ -30,11 +30,15 @@ func joining(v *api.ReplicatedVolume) *api.RetiredSpec {
 // (C10): never by itself. The request names which life is meant, so that one that
 // is made twice does nothing.
 func decideReplacement(o *observed, p *plan) {
+	q := o.v.Spec.Replacement
 	if old := joining(o.v); old != nil {
-		bringIn(o, p, old)
+		if r := o.v.Replica(old.Index); givenUp(o, q, r) {
+			acceptReplacement(o, p, q, r)
+		} else {
+			bringIn(o, p, old)
+		}
 		return
 	}
-	q := o.v.Spec.Replacement
 	if q == nil {
 		p.drop(api.ConditionReplacement)
 		return
@@ -49,6 +53,12 @@ func decideReplacement(o *observed, p *plan) {
 	default:
 		acceptReplacement(o, p, q, r)
 	}
+}
+
+// givenUp says that a request names the life that is joining: its copy is lost too, or is
+// wanted elsewhere. Once it has a vote it takes its seat at first.
+func givenUp(o *observed, q *api.ReplacementRequest, r *api.ReplicaSpec) bool {
+	return q != nil && q.Replica == r.Index && q.Incarnation == r.Incarnation && !votes(o, r.Member)
 }
 
 func replaced(o *observed, p *plan, r *api.ReplicaSpec) {
@@ -78,10 +88,12 @@ func acceptReplacement(o *observed, p *plan, q *api.ReplacementRequest, r *api.R
 		refuseReplacement(o, p, reason, "%v", err)
 		return
 	}
-	p.add(func(ctx context.Context, m *manager) error { return m.beginReplacement(ctx, o.v, to) },
+	p.add(func(ctx context.Context, m *manager) error { return m.beginReplacement(ctx, o, p, to) },
 		"replace replica %d on %s by life %d on %s", r.Index, r.Node, r.Incarnation+1, to)
+	if p.reason(api.ConditionReplacement) != api.ReasonReplacementBegins {
+		p.tell(o, false, api.ReasonReplacementBegins, "replica %d on %s gets a new copy on %s", r.Index, r.Node, to)
+	}
 	p.set(o, api.ConditionReplacement, false, api.ReasonReplacementBegins, "replica %d on %s gets a new copy on %s", r.Index, r.Node, to)
-	p.tell(o, false, api.ReasonReplacementBegins, "replica %d on %s gets a new copy on %s", r.Index, r.Node, to)
 	p.soon(1)
 }
 
@@ -116,8 +128,12 @@ func survivorless(o *observed, r *api.ReplicaSpec) (reason, message string) {
 	if o.v.Spec.ReplicaCount != 2 {
 		return api.ReasonReplacementBusy, "force is for a volume of two replicas that has lost one"
 	}
-	if o.group != nil && o.group.reports[r.Index] != nil {
-		return api.ReasonQuorumPresent, fmt.Sprintf("replica %d on %s answers: it is not lost", r.Index, r.Node)
+	member, at := o.present(r.Index), r.Node
+	if old := o.v.Joining(r.Index); old != nil { // the new copy has no vote
+		member, at = o.former(r.Index), old.Node
+	}
+	if member != nil {
+		return api.ReasonQuorumPresent, fmt.Sprintf("replica %d on %s answers: it is not lost", r.Index, at)
 	}
 	s := survivor(o.v, r.Index)
 	st := o.v.ReplicaStatus(s.Index)
@@ -130,8 +146,8 @@ func survivorless(o *observed, r *api.ReplicaSpec) (reason, message string) {
 // survivor is the other one of two replicas.
 func survivor(v *api.ReplicatedVolume, lost int32) *api.ReplicaSpec { return v.Replica(3 - lost) }
 
-// newNode chooses where the new copy goes: where the operator says, or as for a new volume. The node of the
-// former copy is the last choice, and none at all while that one serves.
+// newNode chooses where the new copy goes: where the operator says, or as for a new volume. The nodes of the
+// former copies are the last choice, and none at all while one serves there.
 func newNode(o *observed, q *api.ReplacementRequest, r *api.ReplicaSpec) (node, reason string, err error) {
 	var taken []string
 	for _, other := range o.v.Spec.Replicas {
@@ -151,14 +167,19 @@ func newNode(o *observed, q *api.ReplacementRequest, r *api.ReplicaSpec) (node, 
 		}
 		return q.Node, "", nil
 	}
+	copies := map[string]*worker.Report{r.Node: o.present(r.Index)} // what says of itself what is there
+	if old := o.v.Joining(r.Index); old != nil {
+		copies[old.Node] = cmp.Or(copies[old.Node], o.former(r.Index))
+	}
 	nodes := slices.Collect(maps.Values(o.nodes))
-	to, err := place(o.v.Name, 1, nodes, o.load, append(slices.Clone(taken), r.Node)...)
+	to, err := place(o.v.Name, 1, nodes, o.load, slices.AppendSeq(taken, maps.Keys(copies))...)
 	if err == nil {
 		return to[0], "", nil
 	}
-	n, known := o.nodes[r.Node]
-	if known && unfit(&n) == "" && (o.group == nil || o.group.reports[r.Index] == nil) {
-		return r.Node, "", nil
+	for _, node := range slices.Sorted(maps.Keys(copies)) {
+		if n, known := o.nodes[node]; known && unfit(&n) == "" && copies[node] == nil {
+			return node, "", nil
+		}
 	}
 	return "", api.ReasonTooFewNodes, err
 }
@@ -181,7 +202,7 @@ func bringIn(o *observed, p *plan, old *api.RetiredSpec) {
 	case !made || !claim.Bound:
 		wait(api.ReasonBackingClaimPending, "waiting for claim %s to be bound", o.v.BackingClaim(r))
 	case st == nil || !st.Initialized || st.Phase != api.ReplicaRunning && st.Phase != api.ReplicaRebuilding:
-		wait(api.ReasonReplicaStarting, "%s", hostSays(st))
+		wait(api.ReasonReplicaStarting, "%s; if this copy is lost, too, ask for the replacement again, and name life %d", hostSays(st), r.Incarnation)
 	case o.group == nil || o.group.leader == nil:
 		wait(api.ReasonNoQuorum, "waiting for a quorum of the present members")
 	default:
@@ -192,13 +213,23 @@ func bringIn(o *observed, p *plan, old *api.RetiredSpec) {
 // seated reports whether the new life is a voter in the place of the former one,
 // as the log has it.
 func seated(o *observed, r *api.ReplicaSpec, old *api.RetiredSpec) bool {
-	if o.group == nil || o.group.leader == nil {
-		return false
-	}
-	votes := func(m worker.MemberReport) bool { return m.ID == uint64(r.Member) && !m.Learner }
 	former := func(m worker.MemberReport) bool { return m.ID == uint64(old.Member) }
-	members := o.group.leader.Members
-	return slices.ContainsFunc(members, votes) && !slices.ContainsFunc(members, former)
+	return votes(o, r.Member) && !slices.ContainsFunc(o.group.leader.Members, former)
+}
+
+// votes reports whether a member has a vote, as the log has it.
+func votes(o *observed, member int64) bool {
+	return o.group != nil && o.group.leader != nil && slices.ContainsFunc(o.group.leader.Members, func(m worker.MemberReport) bool {
+		return m.ID == uint64(member) && !m.Learner
+	})
+}
+
+// present is what a replica's present life says.
+func (o *observed) present(index int32) *worker.Report {
+	if o.group == nil {
+		return nil
+	}
+	return o.group.reports[index]
 }
 
 // former is what a life says that is being replaced.

@@ -14,13 +14,20 @@ import (
 // beginReplacement writes a request's new life down, with a member id that was never
 // used, beside the one whose place it takes. With force the survivor begins a new
 // life too, with the storage that it has.
-func (m *manager) beginReplacement(ctx context.Context, v *api.ReplicatedVolume, to string) error {
-	v = v.DeepCopy()
+func (m *manager) beginReplacement(ctx context.Context, o *observed, p *plan, to string) error {
+	v := o.v.DeepCopy()
 	q := v.Spec.Replacement
 	r := v.Replica(q.Replica)
+	state := api.StateServing
+	if v.Joining(r.Index) != nil { // who serves is that one still
+		if out, err := m.withdraw(ctx, o, p, q, r); err != nil || !out {
+			return err
+		}
+		state = api.StateReleased
+	}
 	next := lastMember(v) + 1
 	v.Spec.Retired = append(v.Spec.Retired, api.RetiredSpec{
-		Index: r.Index, Incarnation: r.Incarnation, Node: r.Node, Member: r.Member, ClaimOf: r.ClaimOf, State: api.StateServing,
+		Index: r.Index, Incarnation: r.Incarnation, Node: r.Node, Member: r.Member, ClaimOf: r.ClaimOf, State: state,
 	})
 	if q.Force {
 		s := survivor(v, r.Index)
@@ -31,6 +38,27 @@ func (m *manager) beginReplacement(ctx context.Context, v *api.ReplicatedVolume,
 	*r = api.ReplicaSpec{Index: r.Index, Node: to, Incarnation: r.Incarnation + 1, Member: next, Placement: r.Placement, State: api.StateServing}
 	_, err := m.kube.UpdateVolume(ctx, v)
 	return err
+}
+
+// withdraw has the coordinator take back that a life is to take a seat, and reports whether
+// it is out: until then its storage must stay, since a change may be under way that gives
+// it a vote. Where a survivor goes on alone nobody has to be asked.
+func (m *manager) withdraw(ctx context.Context, o *observed, p *plan, q *api.ReplacementRequest, r *api.ReplicaSpec) (out bool, err error) {
+	if q.Force {
+		return true, nil
+	}
+	done, err := o.group.replace(ctx, m.workers, o.creds, worker.Replacement{
+		Remove: worker.Seat{Member: uint64(r.Member), Replica: api.ReplicaName(o.v.Name, r.Index), Incarnation: uint64(r.Incarnation)},
+	})
+	if err == nil && done.Done {
+		return true, nil
+	}
+	why := "the coordinator is at it"
+	if err != nil {
+		why = err.Error()
+	}
+	p.set(o, api.ConditionReplacement, false, api.ReasonReplacementBegins, "life %d of replica %d on %s is given up: waiting for the coordinator: %s", r.Incarnation, r.Index, r.Node, why)
+	return false, nil
 }
 
 // lastMember is the highest member id that was ever given: whoever replaces a

@@ -344,6 +344,26 @@ func TestReplacementRequestIsChecked(t *testing.T) {
 	}
 }
 
+// until makes passes of a manager until the volume is as asked, or it dies.
+func (w *world) until(m *manager, d *death, name string, so func(*api.ReplicatedVolume) bool) {
+	w.t.Helper()
+	for range 60 {
+		now, err := w.k.Volume(w.t.Context(), name)
+		w.must(err)
+		if so(now) {
+			return
+		}
+		_, err = m.reconcile(w.t.Context(), name)
+		if d.dead() {
+			return
+		}
+		if err != nil {
+			w.t.Logf("pass: %v", err)
+		}
+		w.others()
+	}
+}
+
 // TestReplacementDiesAtEveryCall kills the manager before its k-th call of a replacement, for every k until that takes
 // fewer, and has another manager finish.
 func TestReplacementDiesAtEveryCall(t *testing.T) {
@@ -356,21 +376,7 @@ func TestReplacementDiesAtEveryCall(t *testing.T) {
 			life++
 			d := &death{k: k}
 			first := w.mortal(d)
-			for range 60 {
-				now, err := w.k.Volume(w.t.Context(), v.Name)
-				w.must(err)
-				if isReplaced(1, life)(now) {
-					break
-				}
-				_, err = first.reconcile(w.t.Context(), v.Name)
-				if d.dead() {
-					break
-				}
-				if err != nil {
-					w.t.Logf("pass: %v", err)
-				}
-				w.others()
-			}
+			w.until(first, d, v.Name, isReplaced(1, life))
 			w.settle(w.manager(nil), v.Name, isReplaced(1, life))
 			if got, want := w.workers.members(v.Name), fmt.Sprint(life); got != want {
 				w.t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)

@@ -280,6 +280,7 @@ type fakeWorkers struct {
 	serving  map[int32]fakeReplica // by port
 	logs     map[string]*fakeLog   // by volume
 	operated []string
+	meddle   func(*fakeLog) // called once, when a member is to be withdrawn
 }
 
 // fakeReplica is a life of a replica.
@@ -296,6 +297,7 @@ type fakeLog struct {
 	opened   uint64
 	limit    uint64
 	feature  uint64
+	asked    bool // to withdraw a member
 }
 
 // seat is a life's place among a log's members.
@@ -449,6 +451,9 @@ func (f *fakeWorkers) Replace(_ context.Context, addr string, _ *tls.Config, wan
 		return nil, fsop.Fail(fsop.NotCoordinator, "follower")
 	}
 	i := slices.IndexFunc(members, func(m worker.MemberReport) bool { return m.ID == want.Add.Member })
+	if want.Add == (worker.Seat{}) {
+		return f.withdraw(l, want.Remove.Member)
+	}
 	if i < 0 {
 		text := want.Add.Replica
 		l.members = append(l.members, worker.MemberReport{ID: want.Add.Member, Replica: text[len(text)-1:], Incarnation: want.Add.Incarnation, Learner: true})
@@ -459,6 +464,26 @@ func (f *fakeWorkers) Replace(_ context.Context, addr string, _ *tls.Config, wan
 	}
 	l.members[i].Learner = false
 	l.members = slices.DeleteFunc(l.members, func(m worker.MemberReport) bool { return m.ID == want.Remove.Member })
+	return &worker.Replaced{Done: true}, nil
+}
+
+// withdraw takes a member without a vote out, at the second call.
+func (f *fakeWorkers) withdraw(l *fakeLog, member uint64) (*worker.Replaced, error) {
+	if f.meddle != nil {
+		f.meddle(l)
+		f.meddle = nil
+	}
+	i := slices.IndexFunc(l.members, func(m worker.MemberReport) bool { return m.ID == member })
+	switch {
+	case i < 0:
+	case !l.members[i].Learner:
+		return nil, fsop.Fail(fsop.Denied, "the member has a vote")
+	case !l.asked:
+		l.asked = true
+		return &worker.Replaced{Phase: "the change is not committed yet"}, nil
+	}
+	l.asked = false
+	l.members = slices.DeleteFunc(l.members, func(m worker.MemberReport) bool { return m.ID == member })
 	return &worker.Replaced{Done: true}, nil
 }
 

@@ -31,11 +31,14 @@ const (
 )
 
 // Replacement asks the coordinator to replace a member by a new one, which must
-// be running with Config.Join. Remove 0 only adds. It may be repeated.
+// be running with Config.Join. Remove 0 only adds. Add 0 takes back that Remove was to
+// get a seat: it is denied to a member that has a vote. It may be repeated.
 type Replacement struct {
 	Remove Seat `json:"remove"`
 	Add    Seat `json:"add"`
 }
+
+func (r *Replacement) withdraws() bool { return r.Add == Seat{} }
 
 // Seat is a member as the log knows it.
 type Seat struct {
@@ -90,6 +93,8 @@ func parseReplacement(text []byte) (Replacement, error) {
 	}
 	a, r := want.Add, want.Remove
 	switch {
+	case a == Seat{} && r.Member != 0 && r.Replica != "" && r.Incarnation != 0:
+		return want, nil
 	case a.Member == 0 || a.Replica == "" || a.Incarnation == 0:
 		return want, errors.New("no member to add")
 	case r.Member == a.Member:
@@ -159,15 +164,18 @@ func (r *replica) replace(want Replacement) *fsop.Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), manageWait)
 	defer cancel()
 	err := r.group.ChangeMembers(ctx, raftlog.Change{
-		Add:    raftlog.Member{ID: want.Add.Member, Replica: want.Add.Replica, Incarnation: want.Add.Incarnation},
-		Remove: want.Remove.Member,
+		Add:      raftlog.Member{ID: want.Add.Member, Replica: want.Add.Replica, Incarnation: want.Add.Incarnation},
+		Remove:   want.Remove.Member,
+		Withdraw: want.withdraws(),
 	})
 	done := Replaced{Done: err == nil}
 	switch {
+	case err == nil && want.withdraws():
+		r.log.Info("member withdrawn", zap.Uint64("member", want.Remove.Member))
 	case err == nil:
 		r.log.Info("member replaced", zap.Uint64("removed", want.Remove.Member), zap.Uint64("member", want.Add.Member))
 	case errors.Is(err, context.DeadlineExceeded):
-		done.Phase = phase(r.group.Status(), want.Add.Member)
+		done.Phase = phase(r.group.Status(), &want)
 	case errors.Is(err, raftlog.ErrNotLeading):
 		return fail(fsop.NotCoordinator, "leadership has moved")
 	default:
@@ -193,16 +201,17 @@ func (r *replica) checkReplacement(st *raftlog.Status, want Replacement) error {
 			return fmt.Errorf("%s is member %d of incarnation %d", m.Replica, m.ID, m.Incarnation)
 		}
 	}
-	if _, ok := r.cfg.place(want.Add.Replica); !ok {
+	if _, ok := r.cfg.place(want.Add.Replica); !ok && !want.withdraws() {
 		return fmt.Errorf("replica %s has no place here", want.Add.Replica)
 	}
 	return nil
 }
 
 // phase says in words what a replacement waits for.
-func phase(st raftlog.Status, added uint64) string {
-	i := slices.IndexFunc(st.Members, func(m raftlog.MemberStatus) bool { return m.ID == added })
+func phase(st raftlog.Status, want *Replacement) string {
+	i := slices.IndexFunc(st.Members, func(m raftlog.MemberStatus) bool { return m.ID == want.Add.Member })
 	switch {
+	case want.withdraws():
 	case i < 0:
 		return "the new member is not admitted yet"
 	case st.Members[i].Rebuild != nil:

@@ -13,7 +13,8 @@ func TestReplacement(t *testing.T) {
 	}{
 		"as it should be":   {func(*Replacement) {}, true},
 		"only adds":         {func(r *Replacement) { r.Remove = Seat{} }, true},
-		"nothing to add":    {func(r *Replacement) { r.Add = Seat{} }, false},
+		"only withdraws":    {func(r *Replacement) { r.Add = Seat{} }, true},
+		"nothing at all":    {func(r *Replacement) { *r = Replacement{} }, false},
 		"itself":            {func(r *Replacement) { r.Add.Member = 2 }, false},
 		"another replica":   {func(r *Replacement) { r.Add.Replica = "c" }, false},
 		"the same life":     {func(r *Replacement) { r.Add.Incarnation = 1 }, false},
@@ -37,7 +38,7 @@ func FuzzParseReplacement(f *testing.F) {
 	f.Add([]byte(`{"remove":{"member":2,"replica":"b","incarnation":1},"add":{"member":4,"replica":"b","incarnation":2}}`))
 	f.Add([]byte(`{"done":true,"phase":"x"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if r, err := parseReplacement(text); err == nil && (r.Add.Member == 0 || r.Add.Member == r.Remove.Member) {
+		if r, err := parseReplacement(text); err == nil && (r.Add.Member == 0 && !r.withdraws() || r.Add.Member == r.Remove.Member) {
 			t.Errorf("took %q", text)
 		}
 		if r, err := parseReplaced(text); err == nil && r == nil {
