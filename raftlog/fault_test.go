@@ -365,7 +365,7 @@ func TestReplacedEndIsNotReplayed(t *testing.T) {
 	}
 	named := make(chan error, 1)
 	go func() { named <- old.group.TakeCheckpoint(t.Context()) }()
-	c.until("a checkpoint is named", 500, func() bool { return old.group.Status().Checkpoint == s.Applied })
+	c.until("a checkpoint is named", 100000, func() bool { return old.group.Status().Checkpoint == s.Applied })
 	if err := <-named; err != nil {
 		t.Fatal(err)
 	}

@@ -218,12 +218,14 @@ func (s source) Continues(index uint64) bool {
 
 func (s source) Term() uint64 {
 	var term uint64
-	_ = s.g.do(func(c *core) {
-		if c.role == RoleLeader {
-			term = c.term
-		}
-	})
+	_ = s.g.do(func(c *core) { term = c.led })
 	return term
+}
+
+func (s source) Committed() uint64 {
+	var index uint64
+	_ = s.g.do(func(c *core) { index = c.commit })
+	return index
 }
 
 // checkpointForMember is asked by the protocol when a member is behind the

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -32,11 +31,11 @@ type CheckpointWriter struct {
 	c    *content
 	id   string // part prefix of the store's files that are here
 
-	parts    map[string]*received
-	recorded map[string]struct{} // parts of which PROGRESS says that bytes are here
+	parts    *partLedger
+	sizes    map[string]uint64   // of the store's files in this transfer
+	damaged  map[string][]uint64 // pages that the sender had only damaged
 	stale    []string            // parts whose bytes are not good any more, see drop
-	seen     map[string]uint64   // parts of this transfer → size
-	newest   fsop.Ino            // among seen: they come in this order
+	newest   fsop.Ino            // that this transfer has named: they come in this order
 	unsynced map[string]struct{}
 	bytes    int // written since the last sync
 	progress disk.File
@@ -47,16 +46,10 @@ type CheckpointWriter struct {
 	failed   bool // a sync has failed
 }
 
-// received is how far a part is here: its leading bytes, read when the sender
-// had applied at least readAt.
-type received struct {
-	have, readAt uint64
-	damaged      []uint64 // pages of it that the sender had only damaged
-}
-
 // good is how far a part is here and can stay: damaged pages are asked for again.
-func (r received) good() received {
-	for _, page := range r.damaged {
+func (w *CheckpointWriter) good(name string) received {
+	r := w.parts.get(name).received
+	for _, page := range w.damaged[name] {
 		r.have = min(r.have, page*pageSize)
 	}
 	return r
@@ -71,7 +64,7 @@ func (t *Tree) Receive(meta Meta) (*CheckpointWriter, error) {
 	g := generation{fs: t.fs, dir: t.fs.PathJoin(t.cfg.Dir, recvDir)}
 	w := &CheckpointWriter{
 		t: t, meta: meta, gen: g, c: newContent(t.fs, g.path(contentDir), t.shared.handles),
-		seen: make(map[string]uint64), unsynced: make(map[string]struct{}), recorded: make(map[string]struct{}),
+		parts: newPartLedger(), sizes: make(map[string]uint64), damaged: make(map[string][]uint64), unsynced: make(map[string]struct{}),
 	}
 	t.beginReceiving(meta.Index)
 	if err := w.open(); err != nil {
@@ -94,29 +87,31 @@ func (w *CheckpointWriter) open() error {
 			return err
 		}
 	}
-	b, err := readFile(w.t.fs, w.gen.path(progressFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var whole int
-	w.parts, whole = decodeProgress(b)
 	f, err := w.t.fs.OpenRW(w.gen.path(progressFile), true)
 	if err != nil {
 		return err
 	}
 	w.progress = f
-	if err := f.Truncate(int64(whole)); err != nil {
+	whole, err := eachProgress(f, func(name string, r received) {
+		w.parts.set(name, entry{received: r, here: true, recorded: r.have > 0})
+	})
+	if err != nil {
+		return fmt.Errorf("read progress: %w", err)
+	}
+	if err := f.Truncate(whole); err != nil {
 		return err
 	}
-	for name, r := range w.parts {
-		if r.have > 0 {
-			w.recorded[name] = struct{}{}
-		}
-		if r.have == 0 || !w.present(name, r.have) {
-			w.drop(name)
+	var gone []string
+	w.parts.each(func(name string, e entry) bool {
+		if e.have == 0 || !w.present(name, e.have) {
+			gone = append(gone, name)
 		} else if id, _, ok := storePartName(name); ok {
 			w.id = id
 		}
+		return true
+	})
+	for _, name := range gone {
+		w.drop(name)
 	}
 	return nil
 }
@@ -164,42 +159,41 @@ func (w *CheckpointWriter) Have(p Part) (uint64, error) {
 	if err := w.admit(p); err != nil {
 		return 0, err
 	}
-	r := w.parts[p.Name]
-	if r != nil && r.readAt < p.Stamp {
-		w.drop(p.Name)
-		r = nil
+	e := w.parts.get(p.Name)
+	if e.here && e.readAt < p.Stamp {
+		e = w.drop(p.Name)
 	}
-	if r == nil {
-		return 0, w.expect(p.Data)
-	}
-	have := min(r.have, p.Size)
+	have := min(e.have, p.Size)
 	return have, w.expect(min(p.Data, p.Size-have))
 }
 
 // admit checks a part's name and notes that the checkpoint has it.
 func (w *CheckpointWriter) admit(p Part) error {
-	if _, ok := w.seen[p.Name]; ok {
-		w.seen[p.Name] = p.Size
-		return nil
-	}
+	e := w.parts.get(p.Name)
 	if id, _, ok := storePartName(p.Name); ok {
-		if err := w.takeStore(id); err != nil {
-			return err
+		if !e.seen {
+			if err := w.takeStore(id); err != nil {
+				return err
+			}
 		}
+		w.sizes[p.Name] = p.Size
 	} else if ino, ok := contentIno(p.Name); ok {
 		w.newest = max(w.newest, ino)
 	} else {
 		return fmt.Errorf("part %q: %w", p.Name, fs.ErrInvalid)
 	}
-	w.seen[p.Name] = p.Size
+	if !e.seen {
+		e.seen = true
+		w.parts.set(p.Name, e)
+	}
 	return nil
 }
 
 // takeStore makes room for a store's files; those of another one go.
 func (w *CheckpointWriter) takeStore(id string) error {
 	if w.id != id {
-		for name := range w.parts {
-			if strings.HasPrefix(name, storePart) {
+		for name, e := range w.parts.store {
+			if e.here {
 				w.drop(name)
 			}
 		}
@@ -214,16 +208,20 @@ func (w *CheckpointWriter) takeStore(id string) error {
 // drop gives up the bytes of a part. They go with the next write, or when the disk has
 // no room otherwise: not before PROGRESS durably says so, or a crash could leave other
 // bytes under the old record.
-func (w *CheckpointWriter) drop(name string) {
-	delete(w.parts, name)
+func (w *CheckpointWriter) drop(name string) entry {
+	e := w.parts.get(name)
+	e.received, e.here = received{}, false
+	w.parts.set(name, e)
+	delete(w.damaged, name)
 	w.stale = append(w.stale, name)
+	return e
 }
 
 // clearStale removes what was given up.
 func (w *CheckpointWriter) clearStale() error {
 	var b []byte
 	for _, name := range w.stale {
-		if _, ok := w.recorded[name]; ok {
+		if w.parts.get(name).recorded {
 			b = appendProgress(b, name, received{})
 		}
 	}
@@ -233,7 +231,9 @@ func (w *CheckpointWriter) clearStale() error {
 		}
 	}
 	for _, name := range w.stale {
-		delete(w.recorded, name)
+		e := w.parts.get(name)
+		e.recorded = false
+		w.parts.set(name, e)
 		if err := w.clear(name); err != nil {
 			return err
 		}
@@ -258,12 +258,13 @@ func (w *CheckpointWriter) clear(name string) error {
 // Write stores bytes of a part, at the end of what is here of it, that the sender
 // read when it had applied readAt; with 0 it says that it has them only damaged.
 func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint64) error {
-	r, err := w.begin(p, offset)
+	e, err := w.begin(p, offset)
 	if err != nil {
 		return err
 	}
-	if end := offset + uint64(len(data)); end > r.have {
-		if err := w.checkRoom(end - r.have); err != nil {
+	end := offset + uint64(len(data))
+	if end > e.have {
+		if err := w.checkRoom(end - e.have); err != nil {
 			return err
 		}
 	}
@@ -276,28 +277,28 @@ func (w *CheckpointWriter) Write(p Part, offset uint64, data []byte, readAt uint
 	if err != nil {
 		return fmt.Errorf("part %s: %w", p.Name, err)
 	}
-	r.have = max(r.have, offset+uint64(len(data)))
+	e.have = max(e.have, end)
 	if readAt > 0 {
-		r.readAt = min(r.readAt, readAt)
+		e.readAt = min(e.readAt, readAt)
 	} else {
-		r.addDamaged(pagesOf(offset, offset+uint64(len(data))))
+		w.addDamaged(p.Name, offset, end)
 	}
-	return w.written(p.Name, len(data))
+	return w.written(p.Name, e, len(data))
 }
 
 // Hole is Write of n zeroes that take no space.
 func (w *CheckpointWriter) Hole(p Part, offset, n, readAt uint64) error {
-	r, err := w.begin(p, offset)
+	e, err := w.begin(p, offset)
 	if err != nil {
 		return err
 	}
-	if end := offset + n; end > r.have {
+	if end := offset + n; end > e.have {
 		f, done, err := w.file(p.Name)
 		if err != nil {
 			return err
 		}
 		// What a transfer that broke off has left there goes.
-		err = f.Truncate(int64(r.have))
+		err = f.Truncate(int64(e.have))
 		if err == nil {
 			err = f.Truncate(int64(end))
 		}
@@ -305,37 +306,37 @@ func (w *CheckpointWriter) Hole(p Part, offset, n, readAt uint64) error {
 		if err != nil {
 			return fmt.Errorf("part %s: %w", p.Name, err)
 		}
-		r.have = end
+		e.have = end
 	}
-	r.readAt = min(r.readAt, readAt)
-	return w.written(p.Name, 0)
+	e.readAt = min(e.readAt, readAt)
+	return w.written(p.Name, e, 0)
 }
 
 // begin prepares a part to get bytes at an offset.
-func (w *CheckpointWriter) begin(p Part, offset uint64) (*received, error) {
+func (w *CheckpointWriter) begin(p Part, offset uint64) (entry, error) {
 	if err := w.admit(p); err != nil {
-		return nil, err
+		return entry{}, err
 	}
-	r := w.parts[p.Name]
-	if r == nil {
+	if !w.parts.get(p.Name).here {
 		w.drop(p.Name)
 	}
 	if err := w.clearStale(); err != nil {
-		return nil, err
+		return entry{}, err
 	}
-	if r == nil {
-		r = &received{readAt: math.MaxUint64}
-		w.parts[p.Name] = r
+	e := w.parts.get(p.Name)
+	if !e.here {
+		e.here, e.readAt = true, neverRead
 	}
-	if offset > r.have {
-		return nil, fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, r.have)
+	if offset > e.have {
+		return entry{}, fmt.Errorf("part %s: bytes at %d, only %d are here", p.Name, offset, e.have)
 	}
 	w.asking = false
-	return r, nil
+	return e, nil
 }
 
 // written notes that a part has more bytes, which are to be synced.
-func (w *CheckpointWriter) written(name string, bytes int) error {
+func (w *CheckpointWriter) written(name string, e entry, bytes int) error {
+	w.parts.set(name, e)
 	w.unsynced[name] = struct{}{}
 	if w.bytes += bytes; w.bytes >= unsyncedBytesMax || len(w.unsynced) >= unsyncedPartsMax {
 		return w.sync()
@@ -343,19 +344,20 @@ func (w *CheckpointWriter) written(name string, bytes int) error {
 	return nil
 }
 
-func (r *received) addDamaged(p0, p1 uint64) {
+func (w *CheckpointWriter) addDamaged(name string, off, end uint64) {
+	p0, p1 := pagesOf(off, end)
 	for page := p0; page < p1; page++ {
-		if !slices.Contains(r.damaged, page) {
-			r.damaged = append(r.damaged, page)
+		if !slices.Contains(w.damaged[name], page) {
+			w.damaged[name] = append(w.damaged[name], page)
 		}
 	}
 }
 
 // Damaged lists the pages that the sender had only damaged, in no order.
 func (w *CheckpointWriter) Damaged() (all []BadPage) {
-	for name, r := range w.parts {
+	for name, pages := range w.damaged {
 		if ino, ok := contentIno(name); ok {
-			for _, page := range r.damaged {
+			for _, page := range pages {
 				all = append(all, BadPage{ino, page})
 			}
 		}
@@ -397,8 +399,10 @@ func (w *CheckpointWriter) sync() error {
 		if err != nil {
 			return w.notDurable("sync part "+name, err)
 		}
-		b = appendProgress(b, name, w.parts[name].good())
-		w.recorded[name] = struct{}{}
+		b = appendProgress(b, name, w.good(name))
+		e := w.parts.get(name)
+		e.recorded = true
+		w.parts.set(name, e)
 	}
 	_, names := w.c.takeDirty()
 	dirs := slices.Collect(maps.Keys(names))
@@ -470,23 +474,26 @@ func (w *CheckpointWriter) finish() error {
 	if err := w.clearStale(); err != nil {
 		return err
 	}
-	for name, size := range w.seen {
-		if !strings.HasPrefix(name, storePart) {
-			continue
-		}
-		if r := w.parts[name]; r == nil && size == 0 {
-			w.parts[name] = &received{readAt: w.meta.Index} // made by sync
-			w.unsynced[name] = struct{}{}
-		} else if r == nil || r.have != size {
+	for name, size := range w.sizes {
+		e := w.parts.get(name)
+		if e.have != size {
 			return fmt.Errorf("part %s is not complete", name)
 		}
-	}
-	for name := range w.parts {
-		if _, ok := w.seen[name]; !ok {
-			if err := w.clear(name); err != nil {
-				return err
-			}
+		if !e.here {
+			e.here, e.readAt = true, w.meta.Index
+			w.parts.set(name, e)
+			w.unsynced[name] = struct{}{} // sync makes it
 		}
+	}
+	var err error
+	w.parts.each(func(name string, e entry) bool {
+		if e.here && !e.seen {
+			err = w.clear(name)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
 	}
 	if err := w.sync(); err != nil {
 		return err

@@ -74,9 +74,11 @@ func (w *CheckpointWriter) usable(more uint64) (uint64, error) {
 func (w *CheckpointWriter) lookAgain(more uint64, below fsop.Ino) (uint64, error) {
 	err := w.c.each(func(ino fsop.Ino) error {
 		name := contentName(ino)
-		_, asked := w.seen[name]
-		if w.parts[name] == nil || !asked && ino < below {
+		if e := w.parts.get(name); !e.here || !e.seen && ino < below {
 			w.drop(name)
+		}
+		if len(w.stale) >= unsyncedPartsMax {
+			return w.clearStale()
 		}
 		return nil
 	})
@@ -148,17 +150,19 @@ func (t *Tree) endReceiving(installed bool) {
 
 // findReceived looks at a start whether anybody may go on with what is in "recv".
 func (t *Tree) findReceived() error {
-	b, err := readFile(t.fs, t.fs.PathJoin(t.cfg.Dir, recvDir, progressFile))
+	t.recv.there, t.recv.index = true, 0
+	f, err := t.fs.Open(t.fs.PathJoin(t.cfg.Dir, recvDir, progressFile))
+	if err == nil {
+		_, err = eachProgress(f, func(_ string, r received) {
+			// What was sent was at least as new as the checkpoint.
+			if r.have > 0 && r.readAt < neverRead {
+				t.recv.index = max(t.recv.index, r.readAt)
+			}
+		})
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look at what was received: %w", err)
-	}
-	parts, _ := decodeProgress(b)
-	t.recv.there, t.recv.index = true, 0
-	for _, r := range parts {
-		// What was sent was at least as new as the checkpoint.
-		if r.have > 0 && r.readAt != math.MaxUint64 {
-			t.recv.index = max(t.recv.index, r.readAt)
-		}
 	}
 	return t.dropReceived(t.g.applied)
 }

@@ -41,7 +41,7 @@
 //	              read at u64 (0: the sender has these bytes only damaged), bytes:
 //	              the rest
 //	4  done       parts u64, bytes of data u64, of this offer
-//	5  install    fence u64, term u64
+//	5  install    fence u64 (how new the contents may be), term u64
 //	6  hole       number of the part u16, offset u64, read at u64, length u64: zeroes
 //	              that take no space
 //	7  parts      count u16, for each: size u64, data u64 (bytes that are no

@@ -14,8 +14,12 @@ type Source interface {
 	Open() (Reader, error)
 	// Continues reports whether the journal holds everything after index.
 	Continues(index uint64) bool
-	// Term is the term in which this replica leads, 0 if it does not.
+	// Term is the term in which this replica leads, and has shown that to a quorum; 0 if
+	// it does not.
 	Term() uint64
+	// Committed is an index up to which everything is committed: in the term above, at
+	// least what any sender before had applied, of whom the other side may have parts.
+	Committed() uint64
 }
 
 // Progress is told how far a transfer is: the checkpoint's index, and how many
@@ -94,7 +98,8 @@ func (s *sender) round() (bool, error) {
 		return false, nil
 	}
 	s.begin(typeInstall)
-	s.out = appendPair(s.out, cp.NewestIndex(), s.src.Term())
+	term := s.src.Term()
+	s.out = appendPair(s.out, max(cp.NewestIndex(), s.src.Committed()), term)
 	if _, err := s.ask(typeInstalled); err != nil {
 		return false, fmt.Errorf("install checkpoint %d: %w", s.index, err)
 	}
