@@ -46,10 +46,11 @@ var slotModel = porcupine.Model{
 	},
 }
 
-// TestData lets clients on two mounts read and write the same few places of a
-// file that all of them keep open, without locks.
-func TestData(t *testing.T) {
-	d := devtest.Start(t, devtest.Options{Mounts: 2, Processes: true})
+// TestData lets clients on two and three mounts read and write the same few places of
+// a file that all of them keep open, without locks.
+func TestData(t *testing.T) { onMounts(t, testData) }
+
+func testData(t *testing.T, d *devtest.Dev) {
 	if err := os.WriteFile(filepath.Join(d.Mounts[0], "file"), make([]byte, 8192), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,18 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"tak-os.org/tak-replicated/e2e/devtest"
 )
+
+// onMounts runs a test on two and on three mounts of a volume of three replicas.
+func onMounts(t *testing.T, test func(t *testing.T, d *devtest.Dev)) {
+	for _, mounts := range []int{2, 3} {
+		t.Run(fmt.Sprint(mounts, " mounts"), func(t *testing.T) {
+			test(t, devtest.Start(t, devtest.Options{Mounts: mounts, Processes: true}))
+		})
+	}
+}
 
 // client is one application: operations one after another on one mount.
 type client struct {

@@ -83,10 +83,11 @@ var nameModel = porcupine.Model{
 	},
 }
 
-// TestNames lets clients on two mounts replace, create, move, remove and look at
-// the same few names.
-func TestNames(t *testing.T) {
-	d := devtest.Start(t, devtest.Options{Mounts: 2, Processes: true})
+// TestNames lets clients on two and three mounts replace, create, move, remove and
+// look at the same few names.
+func TestNames(t *testing.T) { onMounts(t, testNames) }
+
+func testNames(t *testing.T, d *devtest.Dev) {
 	sizes := make(chan int)
 	stop := make(chan struct{})
 	defer close(stop)
