@@ -119,7 +119,12 @@ func TestIdleWorkers(t *testing.T) {
 
 func residentBytes(t *testing.T) (n int64) {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
+	return residentOf(t, os.Getpid())
+}
+
+func residentOf(t *testing.T, pid int) (n int64) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,17 @@ const (
 type Limits struct {
 	QueueOps   int // operations answered ahead of the log; 0: none, every mutation waits
 	QueueBytes int // and their bytes; 0: 12 MiB
+	// CacheInodes is how many inodes the session knows at most, but for those with
+	// operations ahead of the log; 0: 98,304.
+	CacheInodes int
 }
 
 func (l *Limits) setDefaults() {
 	if l.QueueBytes == 0 {
 		l.QueueBytes = 12 << 20
+	}
+	if l.CacheInodes == 0 {
+		l.CacheInodes = DefaultCacheInodes
 	}
 }
 

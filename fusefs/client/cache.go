@@ -7,8 +7,8 @@ import (
 	"tak-os.org/tak-replicated/fusefs/fsop"
 )
 
-// cacheInodes bounds how many inodes one half of the cache knows.
-const cacheInodes = 48 << 10
+// DefaultCacheInodes is how many inodes a session knows.
+const DefaultCacheInodes = 96 << 10
 
 // namesPerDir bounds the names remembered of one directory.
 const namesPerDir = 64 << 10
@@ -22,6 +22,7 @@ const namesPerDir = 64 << 10
 // the order in which the coordinator decided them; lookups may come from any.
 type cache struct {
 	mu      sync.Mutex
+	half    int                    // how many inodes each of hot and cold has at most
 	hot     map[fsop.Ino]*record   // used since the last turn
 	cold    map[fsop.Ino]*record   // used before; dropped at the next turn
 	floor   uint64                 // replies older than this may not be cached
@@ -61,8 +62,8 @@ type xattr struct {
 	absent bool
 }
 
-func newCache() *cache {
-	c := &cache{}
+func newCache(inodes int) *cache {
+	c := &cache{half: max(1, inodes/2)}
 	c.reset()
 	c.busy, c.dirty = map[fsop.Ino]int{}, map[fsop.Ino]dirtiness{}
 	c.fences = map[*fence]struct{}{}
@@ -115,7 +116,7 @@ func (c *cache) get(ino fsop.Ino) *record {
 }
 
 func (c *cache) put(ino fsop.Ino, r *record) {
-	if len(c.hot) >= cacheInodes {
+	if len(c.hot) >= c.half {
 		kept := map[fsop.Ino]*record{}
 		for ino, old := range c.cold {
 			if c.dirty[ino].ops > 0 {

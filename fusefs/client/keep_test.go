@@ -20,7 +20,7 @@ func TestCacheShows(t *testing.T) {
 	rename := &fsop.Rename{Parent: 2, Name: []byte("a"), NewParent: 9, NewName: []byte("b")}
 
 	fill := func() *cache {
-		c := newCache()
+		c := newCache(DefaultCacheInodes)
 		c.learn(&fsop.GetAttr{Ino: 2}, &fsop.Reply{Index: 4, Leased: true, Attrs: []fsop.Attr{dir}})
 		c.learn(lookup, found)
 		return c
@@ -71,7 +71,7 @@ func TestCacheShows(t *testing.T) {
 // entries are known, nor make it look as if they were.
 func TestCacheDots(t *testing.T) {
 	dir := fsop.Attr{Ino: 2, Mode: fsop.TypeDir | 0o755, Nlink: 2, Entries: 1}
-	c := newCache()
+	c := newCache(DefaultCacheInodes)
 	c.learn(&fsop.GetAttr{Ino: 2}, &fsop.Reply{Index: 4, Leased: true, Attrs: []fsop.Attr{dir}})
 	up := &fsop.Lookup{Parent: 2, Name: []byte("..")}
 	parent := fsop.Attr{Ino: fsop.Root, Mode: fsop.TypeDir | 0o755, Nlink: 3}

@@ -167,8 +167,9 @@ func New(cfg Config) (*Session, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = unobserved{}
 	}
-	s := &Session{cfg: cfg, log: cfg.Logger, cache: newCache(), room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), wantNear: make(chan struct{}, 1), limits: cfg.Limits}
+	s := &Session{cfg: cfg, log: cfg.Logger, room: semaphore.NewWeighted(bytesInFlight), over: make(chan struct{}), kick: make(chan struct{}, 1), wantNear: make(chan struct{}, 1), limits: cfg.Limits}
 	s.limits.setDefaults()
+	s.cache = newCache(s.limits.CacheInodes)
 	s.mu.pending = map[uint64]*call{}
 	if cfg.Ledger.Identity().Session != 0 {
 		return s, s.inherit()

@@ -10,7 +10,7 @@ import (
 
 // smallDir is a cache that knows a directory, number 2, with files 10, 11, ….
 func smallDir(files int) (*cache, func(i int) *fsop.Attr) {
-	c := newCache()
+	c := newCache(DefaultCacheInodes)
 	attr := func(i int) *fsop.Attr {
 		return &fsop.Attr{Ino: fsop.Ino(10 + i), Mode: fsop.TypeFile | 0o644, Nlink: 1, Size: uint64(1 + i), Ctime: fsop.Time{Sec: 1}}
 	}

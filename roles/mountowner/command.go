@@ -102,10 +102,11 @@ func flags(c *Config) []cli.Flag {
 }
 
 // LimitFlags returns the flags that bound what a mount has answered ahead of the
-// log.
+// log, and what it remembers.
 func LimitFlags(l *client.Limits) []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "write-behind-ops", Value: DefaultWriteBehindOps, Destination: &l.QueueOps, Sources: boot.Env("write-behind-ops"), Usage: "`NUMBER` of operations that a mount answers before a quorum has them, on what only it uses; fsync waits for them; 0: every operation waits for a quorum"},
 		&cli.IntFlag{Name: "write-behind-bytes", Value: DefaultWriteBehindBytes, Destination: &l.QueueBytes, Sources: boot.Env("write-behind-bytes"), Usage: "`BYTES` of such operations that a mount holds at most"},
+		&cli.IntFlag{Name: "cache-inodes", Value: client.DefaultCacheInodes, Destination: &l.CacheInodes, Sources: boot.Env("cache-inodes"), Usage: "`NUMBER` of files and folders of which a mount remembers attributes and names while it has leases on them; a coordinator's --session-leases is to be more"},
 	}
 }

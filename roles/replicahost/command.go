@@ -61,6 +61,7 @@ func flags(c *Config) []cli.Flag {
 		&cli.Int64Flag{Name: "checkpoint-bytes", Value: worker.DefaultCheckpointBytes, Destination: &c.Worker.CheckpointBytes, Sources: boot.Env("checkpoint-bytes"), Usage: "`BYTES` of journal between two checkpoints"},
 		&cli.Int64Flag{Name: "journal-bytes", Value: worker.DefaultJournalBytes, Destination: &c.Worker.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that a replica's journal may take"},
 		&cli.DurationFlag{Name: "lease-ttl", Value: worker.DefaultTTL, Destination: &c.Worker.TTL, Sources: boot.Env("lease-ttl"), Usage: "`DURATION` that a client's leases last without renewal"},
+		&cli.IntFlag{Name: "session-leases", Value: worker.DefaultSessionLeases, Destination: &c.Worker.SessionLeases, Sources: boot.Env("session-leases"), Usage: "`NUMBER` of files and folders on which one client may hold leases; beyond it they are recalled. About 200 bytes each"},
 	}, boot.Flags(&c.Boot, "info")...)
 }
 

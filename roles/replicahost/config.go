@@ -61,6 +61,9 @@ func (c *Config) validate() error {
 	if err := worker.CheckSizes(c.Worker.CheckpointBytes, c.Worker.JournalBytes); err != nil {
 		return err
 	}
+	if err := worker.CheckLeases(c.Worker.SessionLeases); err != nil {
+		return err
+	}
 	if net.ParseIP(c.Advertise) == nil {
 		return boot.Usagef("--pod-ip: %q is not an IP address", c.Advertise)
 	}

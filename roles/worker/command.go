@@ -18,6 +18,9 @@ const (
 	DefaultJournalBytes    = 256 << 20
 	DefaultRebuildRate     = 32 << 20
 	DefaultTTL             = 3 * time.Second
+	DefaultSessionLeases   = 128 << 10
+	leasesLeast            = 1 << 10
+	leasesMost             = 16 << 20
 )
 
 // Command returns the role's command.
@@ -46,6 +49,7 @@ func Command() *cli.Command {
 			&cli.Int64Flag{Name: "journal-bytes", Value: DefaultJournalBytes, Destination: &c.JournalBytes, Sources: boot.Env("journal-bytes"), Usage: "`BYTES` that the journal may take"},
 			&cli.Int64Flag{Name: "rebuild-rate", Value: DefaultRebuildRate, Destination: &c.RebuildRate, Sources: boot.Env("rebuild-rate"), Usage: "`BYTES` a second sent to members that need a checkpoint"},
 			&cli.DurationFlag{Name: "lease-ttl", Value: DefaultTTL, Destination: &c.TTL, Sources: boot.Env("lease-ttl"), Usage: "`DURATION` that a client's leases last without renewal"},
+			&cli.IntFlag{Name: "session-leases", Value: DefaultSessionLeases, Destination: &c.SessionLeases, Sources: boot.Env("session-leases"), Usage: "`NUMBER` of files and folders on which one client may hold leases; beyond it they are recalled. About 200 bytes each"},
 			&cli.Int64Flag{Name: "scrub-rate", Value: DefaultScrubRate, Destination: &c.ScrubRate, Sources: boot.Env("scrub-rate"), Usage: "`BYTES` of contents a second that are compared with their checksums in the background"},
 			&cli.DurationFlag{Name: "scrub-every", Value: DefaultScrubEvery, Destination: &c.ScrubEvery, Sources: boot.Env("scrub-every"), Usage: "`DURATION` from one look at everything to the next"},
 		}, boot.Flags(&c.Boot, "info")...),

@@ -34,6 +34,8 @@ type Config struct {
 	JournalBytes    int64
 	RebuildRate     int64 // bytes a second to members that need a checkpoint
 	TTL             time.Duration
+	// SessionLeases is on how many inodes one client may hold leases; 0: the default.
+	SessionLeases int
 	// ScrubRate and ScrubEvery bound the scrub: bytes of contents read a second,
 	// and from one round to the next; 0 stands for the defaults.
 	ScrubRate  int64
@@ -125,6 +127,14 @@ func CheckSizes(checkpoint, journal int64) error {
 	return nil
 }
 
+// CheckLeases refuses what --session-leases can't be; 0 stands for the default.
+func CheckLeases(n int) error {
+	if n != 0 && (n < leasesLeast || n > leasesMost) {
+		return boot.Usagef("--session-leases: %d is not %d to %d", n, leasesLeast, leasesMost)
+	}
+	return nil
+}
+
 // validate checks what does not need the machine.
 func (c *Config) validate() error {
 	for _, f := range []struct{ flag, value string }{
@@ -144,6 +154,9 @@ func (c *Config) validate() error {
 		return boot.Usagef("--incarnation begins at 1")
 	}
 	if err := CheckSizes(c.CheckpointBytes, c.JournalBytes); err != nil {
+		return err
+	}
+	if err := CheckLeases(c.SessionLeases); err != nil {
 		return err
 	}
 	seen := map[uint64]bool{}
@@ -171,6 +184,9 @@ func (c *Config) Args() []string {
 		"--checkpoint-bytes", fmt.Sprint(c.CheckpointBytes), "--journal-bytes", fmt.Sprint(c.JournalBytes),
 		"--rebuild-rate", fmt.Sprint(c.RebuildRate), "--lease-ttl", c.TTL.String(),
 		"--scrub-rate", fmt.Sprint(c.ScrubRate), "--scrub-every", c.ScrubEvery.String(), "--log-level", c.Boot.LogLevel, "--log-format", c.Boot.LogFormat, "--until-stdin-ends",
+	}
+	if c.SessionLeases != 0 {
+		args = append(args, "--session-leases", fmt.Sprint(c.SessionLeases))
 	}
 	for _, m := range c.Members {
 		args = append(args, "--member", m.String())

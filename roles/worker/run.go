@@ -204,7 +204,7 @@ func (r *replica) open(listener net.Listener, server, peer *pki.Credentials) err
 		others: r.otherRooms,
 	}
 	r.coord = coord.New(coord.Config{
-		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
+		Log: r, Tree: r.tree, Clock: clock{}, Limits: coord.Limits{TTL: r.cfg.TTL, SessionLeases: r.cfg.SessionLeases, Executing: r.cfg.Bounds.Executing}, Spawn: r.spawn,
 		Authorize: func(token []byte) error { _, err := server.VerifyToken(string(token)); return err },
 		Status:    r.status, Refuse: r.space.refuse, Settled: r.space.settled, Space: r.space.narrow, Room: r.space.room,
 		Observe: logged{r.counts}, Logger: r.log.Named("coordinator"),
