@@ -25,18 +25,21 @@ type blow struct {
 }
 
 // draw chooses the next blow: any worker, any serving process, or one of each, so
-// that a quorum is left.
+// that a quorum is left. A keeper only stops: its end is the end of its mount, if the
+// serving process goes, too.
 func draw(t *testing.T, dice *rand.Rand, st *ctl.Status) blow {
 	worker := st.Members[dice.IntN(len(st.Members))]
 	b := blow{what: worker.Role, pids: []int{worker.PID}}
-	switch dice.IntN(4) {
+	switch dice.IntN(9) {
 	case 0:
+		b = blow{what: "keeper", pids: []int{st.Mounts[dice.IntN(2)].Keeper}, stop: time.Second}
+	case 1, 2:
 		b = blow{what: "server", pids: []int{server(t, st, dice.IntN(2))}}
-	case 1:
+	case 3, 4:
 		b.what += " and server"
 		b.pids = append(b.pids, server(t, st, dice.IntN(2)))
 	}
-	if dice.IntN(3) == 0 && len(b.pids) == 1 && b.what != "server" {
+	if b.stop > 0 || dice.IntN(3) == 0 && len(b.pids) == 1 {
 		b.stop = time.Duration(200+dice.IntN(3000)) * time.Millisecond
 	}
 	return b
