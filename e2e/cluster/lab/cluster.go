@@ -281,8 +281,18 @@ func (c *Cluster) Load(ctx context.Context, archive string) error {
 	return nil
 }
 
-// CopyImage gives an image that one node has to another.
-func (c *Cluster) CopyImage(ctx context.Context, image string, from, to int) error {
+// CopyImage gives an image that one node has to another. What comes of a busy containerd
+// may be cut: it is asked again.
+func (c *Cluster) CopyImage(ctx context.Context, image string, from, to int) (err error) {
+	for range 3 {
+		if err = c.copyImage(ctx, image, from, to); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Cluster) copyImage(ctx context.Context, image string, from, to int) error {
 	give, err := c.Exec(ctx, from, "ctr", "-n", "k8s.io", "images", "export", "-", image)
 	if err != nil {
 		return err

@@ -54,8 +54,9 @@ func notOurs() string {
 const (
 	// suiteWithin bounds one part of one run of the suite.
 	suiteWithin = 40 * time.Minute
-	// suiteTakes is about how long all of it takes on two cores, and othersTake how long the other scenarios do.
-	suiteTakes, othersTake = 30 * time.Minute, 70 * time.Minute
+	// suiteTakes is about how long all of it takes on two cores, with the scenarios that come behind it: it is one
+	// of the last, by its file's name, and runs if there is so much time left.
+	suiteTakes = 32 * time.Minute
 )
 
 // parts are run at the same time: most of the suite's time is waiting for Pods. Each is a focus, and what of it is another's.
@@ -70,9 +71,9 @@ func TestStorageSuite(t *testing.T) {
 	if setup.lab == nil {
 		t.Skip("the suite's images are loaded into nodes of our own cluster only")
 	}
-	if end, ok := t.Deadline(); ok && time.Until(end) < suiteNeeds() {
+	if end, ok := t.Deadline(); ok && time.Until(end) < suiteTakes {
 		t.Skipf("-timeout leaves %s, and %s are needed on two cores: run it alone (-run TestStorageSuite), or all with -timeout 120m",
-			time.Until(end).Round(time.Minute), suiteNeeds())
+			time.Until(end).Round(time.Minute), suiteTakes)
 	}
 	suite, err := programs.Path(t.Context(), programs.StorageSuite, t.Logf)
 	if err != nil {
@@ -108,14 +109,6 @@ func TestStorageSuite(t *testing.T) {
 			j.compare(t, filepath.Join("conformance", "skipped-"+kind+".txt"))
 		})
 	}
-}
-
-// suiteNeeds is how much of -timeout must be left: enough for the others, too, unless tests were chosen.
-func suiteNeeds() time.Duration {
-	if flag.Lookup("test.run").Value.String() != "" {
-		return suiteTakes
-	}
-	return suiteTakes + othersTake
 }
 
 // runSuite runs one part, and puts report and log into out.
