@@ -17,6 +17,7 @@ import (
 func onMounts(t *testing.T, test func(t *testing.T, d *devtest.Dev)) {
 	for _, mounts := range []int{2, 3} {
 		t.Run(fmt.Sprint(mounts, " mounts"), func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			test(t, devtest.Start(t, devtest.Options{Mounts: mounts, Processes: true}))
 		})
 	}
