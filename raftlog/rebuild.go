@@ -218,7 +218,11 @@ func (s source) Continues(index uint64) bool {
 
 func (s source) Term() uint64 {
 	var term uint64
-	_ = s.g.do(func(c *core) { term = c.led })
+	_ = s.g.do(func(c *core) {
+		if c.role == RoleLeader { // nobody may have confirmed it yet: it may need this very member for that
+			term = c.term
+		}
+	})
 	return term
 }
 

@@ -14,11 +14,11 @@ type Source interface {
 	Open() (Reader, error)
 	// Continues reports whether the journal holds everything after index.
 	Continues(index uint64) bool
-	// Term is the term in which this replica leads, and has shown that to a quorum; 0 if
-	// it does not.
+	// Term is the term in which this replica leads, 0 if it does not.
 	Term() uint64
-	// Committed is an index up to which everything is committed: in the term above, at
-	// least what any sender before had applied, of whom the other side may have parts.
+	// Committed is the index up to which everything is known to be committed: once a
+	// leader is confirmed, at least what any sender before had applied, of whom the other
+	// side may have parts.
 	Committed() uint64
 }
 
