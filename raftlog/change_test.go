@@ -38,6 +38,22 @@ func (c *cluster) change(change raftlog.Change) {
 	})
 }
 
+// answer is what the leader says to a change that it may refuse.
+func (c *cluster) answer(change raftlog.Change) (err error) {
+	c.t.Helper()
+	lead, done := c.leader(), make(chan error, 1)
+	go func() { done <- lead.group.ChangeMembers(context.Background(), change) }()
+	c.until("an answer", 100000, func() bool {
+		select {
+		case err = <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	return err
+}
+
 func member(id uint64) raftlog.Member {
 	return raftlog.Member{ID: id, Replica: fmt.Sprintf("r%d", id), Incarnation: 1}
 }
@@ -171,20 +187,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 		t.Fatalf("a removed member changed the term from %d to %d", term, got)
 	}
 	dead.gone()
-	err := errors.New("")
-	done := make(chan error, 1)
-	go func() {
-		done <- c.leader().group.ChangeMembers(context.Background(), raftlog.Change{Add: member(dead.id)})
-	}()
-	c.until("an answer", 100000, func() bool {
-		select {
-		case err = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	if err == nil {
+	if c.answer(raftlog.Change{Add: member(dead.id)}) == nil {
 		t.Fatal("a removed member was added again")
 	}
 }
@@ -206,23 +209,10 @@ func TestLearnerIsWithdrawn(t *testing.T) {
 			t.Fatalf("members are %+v", got)
 		}
 	}
-	answer := func(change raftlog.Change) (err error) {
-		done := make(chan error, 1)
-		go func() { done <- lead.group.ChangeMembers(context.Background(), change) }()
-		c.until("an answer", 100000, func() bool {
-			select {
-			case err = <-done:
-				return true
-			default:
-				return false
-			}
-		})
-		return err
-	}
-	if err := answer(raftlog.Change{Add: member(9)}); err == nil {
+	if err := c.answer(raftlog.Change{Add: member(9)}); err == nil {
 		t.Error("a withdrawn member was added again")
 	}
-	if err := answer(raftlog.Change{Remove: 2, Withdraw: true}); !errors.Is(err, raftlog.ErrVotes) || len(lead.group.Members()) != 3 {
+	if err := c.answer(raftlog.Change{Remove: 2, Withdraw: true}); !errors.Is(err, raftlog.ErrVotes) || len(lead.group.Members()) != 3 {
 		t.Errorf("a voter was withdrawn: %v", err)
 	}
 }

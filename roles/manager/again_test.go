@@ -133,13 +133,7 @@ func TestBegunAgainDiesAtEveryCall(t *testing.T) {
 			d := &death{k: k}
 			first := w.mortal(d)
 			w.until(first, d, v.Name, isReplaced(1, life))
-			w.settle(w.manager(nil), v.Name, isReplaced(1, life))
-			if got, want := w.workers.members(v.Name), fmt.Sprint(life); got != want {
-				w.t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)
-			}
-			if left := claimsLeft(w.c.Left(v.Name)); len(left) != 1 {
-				w.t.Fatalf("killed before call k=%d, claims are %v", k, left)
-			}
+			w.finish(v.Name, life, k)
 			return d.dead()
 		}
 	})

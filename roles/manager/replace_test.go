@@ -364,6 +364,19 @@ func (w *world) until(m *manager, d *death, name string, so func(*api.Replicated
 	}
 }
 
+// finish has another manager finish a replacement of the only replica, by a life whose
+// member id is the same number, after one that was killed before its k-th call.
+func (w *world) finish(name string, life, k int64) {
+	w.t.Helper()
+	w.settle(w.manager(nil), name, isReplaced(1, life))
+	if got, want := w.workers.members(name), fmt.Sprint(life); got != want {
+		w.t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)
+	}
+	if left := claimsLeft(w.c.Left(name)); len(left) != 1 {
+		w.t.Fatalf("killed before call k=%d, claims are %v", k, left)
+	}
+}
+
 // TestReplacementDiesAtEveryCall kills the manager before its k-th call of a replacement, for every k until that takes
 // fewer, and has another manager finish.
 func TestReplacementDiesAtEveryCall(t *testing.T) {
@@ -377,13 +390,7 @@ func TestReplacementDiesAtEveryCall(t *testing.T) {
 			d := &death{k: k}
 			first := w.mortal(d)
 			w.until(first, d, v.Name, isReplaced(1, life))
-			w.settle(w.manager(nil), v.Name, isReplaced(1, life))
-			if got, want := w.workers.members(v.Name), fmt.Sprint(life); got != want {
-				w.t.Fatalf("killed before call k=%d, members are %s, want %s", k, got, want)
-			}
-			if left := claimsLeft(w.c.Left(v.Name)); len(left) != 1 {
-				w.t.Fatalf("killed before call k=%d, claims are %v", k, left)
-			}
+			w.finish(v.Name, life, k)
 			return d.dead()
 		}
 	})
