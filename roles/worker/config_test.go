@@ -89,7 +89,7 @@ func TestValidate(t *testing.T) {
 // TestArgs runs a worker's own command line through its own flags.
 func TestArgs(t *testing.T) {
 	c := validConfig()
-	c.Bootstrap, c.Join, c.Record = true, true, "r"
+	c.Bootstrap, c.Join, c.Record, c.SessionLeases = true, true, "r", DefaultSessionLeases
 	args := c.Args()
 	cmd := Command()
 	for _, f := range cmd.Flags {
