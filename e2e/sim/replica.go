@@ -44,7 +44,8 @@ type replica struct {
 	old       map[string][]byte // contents some time before that
 	lost      string            // why it never comes back
 	removed   bool
-	cutNext   int // the next start loses power at this call; 0: none
+	away      bool // does not start
+	cutNext   int  // the next start loses power at this call; 0: none
 
 	contentsOnly bool // nothing but contents is damaged
 }
@@ -273,7 +274,7 @@ func (r *replica) kill(back time.Duration) {
 func (r *replica) look() {
 	p := r.process
 	if p == nil {
-		if r.lost == "" && !r.removed && r.w.now() >= r.restartAt {
+		if r.lost == "" && !r.removed && !r.away && r.w.now() >= r.restartAt {
 			r.start()
 		}
 		return

@@ -16,6 +16,7 @@ func Wanted() []string {
 		"looked at what another one has just done",
 		"fault: sync failed, of the journal",
 		"window: an operation gives way to others",
+		"window: a replica stays away",
 		"window: answer lost",
 		"window: bits flipped in a checkpoint",
 		"window: bits flipped in contents",

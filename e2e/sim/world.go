@@ -139,7 +139,10 @@ func (w *world) live() {
 		return w.running.Load() == 0 && len(w.later) == 0 && w.now() > w.plan.Duration
 	})
 	w.heal()
+	w.leave()
 	w.converge("after the faults")
+	w.comeBack()
+	w.converge("with whoever was away")
 	w.compareContents()
 	w.scrub()
 	w.lookBack()
@@ -410,6 +413,38 @@ func (w *world) heal() {
 	}
 }
 
+// leave has a replica go in some worlds, until the others have shown that they go on
+// without it: all of them run, and none waits for what only that one may have.
+func (w *world) leave() {
+	if w.plan.Seed%3 != 0 {
+		return
+	}
+	members := w.present()
+	gone := members[w.plan.Seed/3%uint64(len(members))]
+	if len(members) < w.plan.Replicas || len(members) < 3 {
+		return
+	}
+	for _, r := range members {
+		if r != gone && (r.process == nil || r.process.group.Status().Fenced) {
+			return
+		}
+	}
+	w.trace("replica %d goes away", gone.member.ID)
+	w.counts.Add("window: a replica stays away")
+	gone.away = true
+	if gone.process != nil {
+		gone.disk.ProcessDied()
+		gone.end()
+	}
+}
+
+// comeBack has whoever is away start again.
+func (w *world) comeBack() {
+	for _, r := range w.replicas {
+		r.away = false
+	}
+}
+
 // converge waits until every replica is there, ready and at the same place, and
 // compares them.
 func (w *world) converge(when string) {
@@ -439,7 +474,7 @@ func (w *world) converge(when string) {
 
 // present are the replicas that are to be there.
 func (w *world) present() []*replica {
-	return slices.DeleteFunc(slices.Clone(w.replicas), func(r *replica) bool { return r.lost != "" || r.removed })
+	return slices.DeleteFunc(slices.Clone(w.replicas), func(r *replica) bool { return r.lost != "" || r.removed || r.away })
 }
 
 // lookBack reads everything through a client that was not there before.
