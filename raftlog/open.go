@@ -165,6 +165,7 @@ func (o *opening) assemble() (*Group, error) {
 	cfg := o.cfg
 	id := cfg.Expect.Member
 	g := &Group{cfg: cfg, log: cfg.Log.With(zap.Uint64("member", id))}
+	g.receiver.turn = make(chan struct{}, 1)
 	end := o.found.Last
 	if end.Before(o.found.Fence) {
 		end = o.found.Fence

@@ -258,7 +258,7 @@ func snapshotOf(meta *CheckpointMeta, m *membership) *pb.Snapshot {
 
 // receiver takes checkpoints that a leader sends, one at a time.
 type receiver struct {
-	turn sync.Mutex // held while one is received
+	turn chan struct{} // has one while one is received: a lock on which synctest lets time pass
 	wg   sync.WaitGroup
 	mu   struct {
 		sync.Mutex
@@ -279,8 +279,8 @@ func (g *Group) AcceptStream(ctx context.Context, from uint64, stream io.ReadWri
 		return ErrStopped
 	}
 	defer r.wg.Done()
-	r.turn.Lock()
-	defer r.turn.Unlock()
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	r.index.Store(0) // until something is offered
 	r.parts.Store(0)
 	r.bytes.Store(0)

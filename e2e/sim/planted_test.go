@@ -129,7 +129,7 @@ var bugs = []bug{
 	{"operations are answered ahead of the log during a recall", 10, []edit{
 		{"fusefs/client/ahead.go", "\ts.cache.share(n.Inos)\n", "\tif !BUG {\n\t\ts.cache.share(n.Inos)\n\t}\n"},
 	}},
-	{"whoever has exclusive leases is not ended with its term", 0, []edit{
+	{"whoever has exclusive leases is not ended with its term", 1698, []edit{
 		{"fusefs/coord/exclusive.go", "\t\t\tcase h.leases[ino]:\n", "\t\t\tcase h.leases[ino] && !BUG:\n"},
 	}},
 	{"queries do not wait for those who worked ahead before an election", 10, []edit{
